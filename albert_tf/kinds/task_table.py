@@ -74,20 +74,13 @@ def get(name: str, others: Sequence[str] = ()) -> Task:
 
 def from_header(content: Any) -> Task:
     """Returns the task that the header of a file names; raises `UserError` if there is none."""
-    require(isinstance(content, dict), "the header of a task is damaged: it is no object of JSON.")
-    name, kind, labels = (content.get(key) for key in ("task", "kind", "labels"))
-    if not isinstance(name, str):
-        raise UserError(f"the header of the file names the task {name!r}: it is damaged.")
-    if name != OWN:
-        return get(name)
-    is_sound = isinstance(labels, list | tuple) and all(isinstance(x, str) for x in labels)
-    if not is_sound or not isinstance(kind, str):
-        raise UserError(f"the header of the file has kind {kind!r}, labels {labels!r}: damaged.")
-    # Predictions, and older files, do not have `has_pairs`.
-    has_pairs, num_texts = content.get("has_pairs"), content.get("num_texts", 1)
-    if has_pairs not in (None, True, False) or type(num_texts) is not int:
-        raise UserError(f"the header of the file has num_texts {num_texts!r}: it is damaged.")
-    return make_own(kind, labels, has_pairs=has_pairs, num_texts=num_texts)
+    try:
+        if content["task"] != OWN:
+            return get(content["task"])
+        more = {name: content[name] for name in ("has_pairs", "num_texts") if name in content}
+        return make_own(content["kind"], content["labels"], **more)
+    except (KeyError, TypeError) as error:
+        raise UserError(f"the header of the file has no task ({error}): it is damaged.") from None
 
 
 def get_kind(name: str) -> Kind:

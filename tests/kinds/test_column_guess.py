@@ -35,7 +35,6 @@ def write(tmp_path):
         ({"id": IDS, "review": TEXTS, "score": NUMBERS}, True, ("review", "score")),
         ({"text": TEXTS, "title": TEXTS, "mood": LABELS}, False, ("text", "mood")),
         ({"label": LABELS, "review": TEXTS, "mood": LABELS}, False, ("review", "label")),
-        ({"id": IDS, "intent": IDS, "text": TEXTS, "label": IDS}, False, ("text", "label")),
     ],
 )
 def test_what_is_taken(write, columns, has_numbers, found, capsys):

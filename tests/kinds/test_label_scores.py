@@ -22,11 +22,8 @@ def make_spans(*spans, score=0.9):
     return {"prediction": [{"text": "a", "score": score, **row} for row in rows]}
 
 
-GOLD = [
-    make_gold("0", [[0, 3, "A"], [6, 7, "B"]]),
-    make_gold("1", [[2, 3, "A"]]),
-    make_gold("2", []),
-]
+GOLD = [make_gold("0", [[0, 3, "A"], [6, 7, "B"]]), make_gold("1", [[2, 3, "A"]])]
+GOLD.append(make_gold("2", []))
 PREDICTED = {
     "0": make_spans((0, 3, "A"), (6, 9, "B")),
     "1": make_spans((2, 3, "B")),
@@ -45,14 +42,10 @@ def test_spans_are_scored_as_seqeval_does():
     assert table["B"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 1}
 
 
-def test_no_span_at_all_scores_nothing():
-    gold, predicted = [make_gold("0", [])], {"0": make_spans()}
-    assert predictions.score(TAGS, gold, predicted)["f1"] == 0
+def test_no_span_at_all_scores_nothing_and_parts_of_speech_by_word():
+    assert predictions.score(TAGS, [make_gold("0", [])], {"0": make_spans()})["f1"] == 0
     with pytest.raises(UserError, match="'0' has no label"):
-        predictions.score(TAGS, [make_gold("0", None)], predicted)
-
-
-def test_parts_of_speech_are_scored_by_word():
+        predictions.score(TAGS, [make_gold("0", None)], {"0": make_spans()})
     task = task_table.make_own("token_classification", ("NN", "VB"))
     gold = [make_gold("0", [[0, 1, "NN"], [2, 3, "VB"]], num_words=2)]
     predicted = {"0": make_spans((0, 1, "NN"), (2, 3, "NN"))}
@@ -75,59 +68,42 @@ def test_several_labels_and_their_thresholds():
     assert [row["prediction"] for row in predicted.values()] == [["x"], ["x"], ["x", "z"], []]
     thresholds = LABELS.kind.tune_thresholds(LABELS, gold, predicted)
     assert thresholds == pytest.approx({"x": 0.575, "y": 0.325, "z": 0.5})
-    scores = predictions.score(LABELS, gold, predicted)
-    assert scores["micro_f1"] == pytest.approx(2 * 2 / (4 + 4))
-    assert scores["macro_f1"] == pytest.approx((2 * 2 / (3 + 2) + 0 + 0) / 3)
-    assert scores["best_micro_f1"] == pytest.approx(2 * 4 / (5 + 4))
-    assert scores["best_macro_f1"] == pytest.approx(2 / 3)
-    assert scores["auc"] == 1.0  # z never applies
+    # z never applies, which the area does not count.
+    best = {"best_micro_f1": 2 * 4 / (5 + 4), "best_macro_f1": 2 / 3, "auc": 1.0}
+    plain = {"micro_f1": 2 * 2 / (4 + 4), "macro_f1": (2 * 2 / (3 + 2) + 0 + 0) / 3}
+    assert predictions.score(LABELS, gold, predicted) == pytest.approx(plain | best)
     better = LABELS.kind.apply_thresholds(LABELS, predicted, thresholds)
     assert better["3"]["prediction"] == ["y"]
     table = LABELS.kind.score_labels(LABELS, gold, better)
     assert (table["y"]["f1"], table["z"]["support"]) == (1.0, 0)
+    # Predictions of other programs have no probabilities.
+    bare = {name: {"prediction": row["prediction"]} for name, row in predicted.items()}
+    assert predictions.score(LABELS, gold, bare) == pytest.approx(plain)
 
 
-def test_equal_probabilities_are_on_one_side_of_a_threshold():
-    gold, predicted = several(*[(["x"], [0.5, 0, 0])], *[([], [0.5, 0, 0])] * 3)
-    assert LABELS.kind.tune_thresholds(LABELS, gold, predicted)["x"] == 0.25
-
-
-@pytest.mark.parametrize("values", [(1.0, 1 - 2**-24), (2**-149, 0.0), (0.75, 0.75 - 2**-40)])
-def test_the_threshold_divides_probabilities_that_are_nearly_equal(values):
-    gold, predicted = several((["x"], [values[0], 0, 0]), ([], [values[1], 0, 0]))
+@pytest.mark.parametrize(
+    ("high", "low"),
+    [(1.0, 1 - 2**-24), (2**-149, 0.0), (0.75, 0.75 - 2**-40), (0.5, 0.5), (0.0, 0.0)],
+)
+def test_a_threshold_divides_probabilities_that_are_nearly_equal(high, low):
+    gold, predicted = several((["x"], [high, 0, 0]), ([], [low, 0, 0]))
     threshold = LABELS.kind.tune_thresholds(LABELS, gold, predicted)["x"]
-    high, low = np.float32(values)
-    assert high > np.float32(threshold)
-    assert (low > np.float32(threshold)) == (low == high)
-
-
-def test_no_probability_is_over_zero():
-    gold, predicted = several((["x"], [0.0, 0, 0]), ([], [0.0, 0, 0]))
-    assert LABELS.kind.tune_thresholds(LABELS, gold, predicted)["x"] == 0.0
-
-
-def test_plain_predictions_have_no_auc():
-    gold, _ = several((["x"], [1, 0, 0]))
-    assert set(predictions.score(LABELS, gold, {"0": {"prediction": ["x"]}})) == {
-        *("micro_f1", "macro_f1")
-    }
+    high, low = np.float32([high, low])
+    assert high > np.float32(threshold) or high == threshold == 0
+    assert (low > np.float32(threshold)) == (low == high > 0)
 
 
 def test_ensembles():
-    _, one = several((["x"], [0.9, 0.4, 0.2]))
-    _, two = several((["x"], [0.0, 0.8, 0.2]))
-    header = {"task": "own", "split": "dev", "checkpoint": "c"}
-    contents = [
-        {**header, "kind": "multi_label", "labels": ["x", "y", "z"], "predictions": rows}
-        for rows in (one, two)
-    ]
-    averaged = ensembles.average(dict(enumerate(contents)))["predictions"]["0"]
+    def average(task, *members):
+        header = {"task": "own", "split": "dev", "checkpoint": "c", "kind": task.kind.name}
+        header["labels"] = list(task.labels)
+        contents = [{**header, "predictions": {"0": row}} for row in members]
+        return ensembles.average(dict(enumerate(contents)))["predictions"]["0"]
+
+    rows = [several((["x"], values))[1]["0"] for values in ([0.9, 0.4, 0.2], [0.0, 0.8, 0.2])]
+    averaged = average(LABELS, *rows)
     assert averaged["prediction"] == ["y"]
     np.testing.assert_allclose(averaged["probabilities"], [0.45, 0.6, 0.2])
     members = [PREDICTED["0"], make_spans((0, 3, "A"), (6, 7, "B")), make_spans((0, 3, "A"))]
-    contents = [
-        {**header, "kind": TAGS.kind.name, "labels": list(TAGS.labels), "predictions": {"0": row}}
-        for row in members
-    ]
-    spans = ensembles.average(dict(enumerate(contents)))["predictions"]["0"]["prediction"]
+    spans = average(TAGS, *members)["prediction"]
     assert [(x["start"], x["end"], x["score"]) for x in spans] == [(0, 3, pytest.approx(0.9))]

@@ -60,21 +60,10 @@ def test_the_best_span_of_both_windows():
     prediction = predict(outputs, n_best_size=2)
     assert prediction["prediction"] == "gh ij"
     assert "null_odds" not in prediction
+    shares = [pytest.approx(1 / (1 + math.exp(x))) for x in (-1, 1)]
     assert prediction["nbest"] == [
-        {
-            "text": "gh ij",
-            "probability": pytest.approx(1 / (1 + math.exp(-1))),
-            "score": 6.0,
-            "start": 9,
-            "end": 14,
-        },
-        {
-            "text": "cd ef",
-            "probability": pytest.approx(1 / (1 + math.exp(1))),
-            "score": 5.0,
-            "start": 3,
-            "end": 8,
-        },
+        {"text": "gh ij", "probability": shares[0], "score": 6.0, "start": 9, "end": 14},
+        {"text": "cd ef", "probability": shares[1], "score": 5.0, "start": 3, "end": 8},
     ]
 
 
@@ -82,19 +71,9 @@ def test_what_cannot_be_an_answer_is_none():
     # The question, [SEP], padding; an end before its start; "ef" of window 1, which window 0 has
     # with more context; an end beyond the window.
     outputs = logits(({0: 9, 2: 9, 8: 9, 6: 5}, {1: 9, 4: 8, 8: 9, 6: 1}), ({4: 9}, {7: 9, 4: 9}))
-    assert predict(outputs)["nbest"][0] == {
-        "text": "ef",
-        "probability": pytest.approx(1, abs=1e-3),
-        "score": 6.0,
-        "start": 6,
-        "end": 8,
-    }
-
-
-def test_an_answer_may_be_as_long_as_max_answer_length():
-    outputs = logits(({4: 5.0}, {7: 5.0, 6: 4.0}), ({}, {}))
-    assert predict(outputs, max_answer_length=4)["prediction"] == "ab cd ef gh"
-    assert predict(outputs, max_answer_length=3)["prediction"] == "ab cd ef"
+    best = predict(outputs)["nbest"][0]
+    assert [best[x] for x in ("text", "score", "start", "end")] == ["ef", 6.0, 6, 8]
+    assert best["probability"] == pytest.approx(1, abs=1e-3)
 
 
 def test_equal_texts_count_once_and_white_space_is_cut_off():
@@ -150,29 +129,11 @@ def test_beams():
     assert predict(beams(), may_be_none=True, n_best_size=1)["nbest"][0]["probability"] == 1
 
 
-def test_pieces_of_one_character():
-    # Each of the first three tokens is all of "ab": an end before the start would still be text.
-    windows = two_windows()._replace(
-        token_starts=np.array([0, 0, 0, 3, 6]), token_ends=np.array([2, 2, 2, 5, 8])
-    )
-    outputs = logits(({6: 3.0}, {4: 9.0, 6: 1.0}), ({}, {}))
-    (best, *_) = span_decoding.predict(outputs, windows, [row()], AnswerOptions(False))["q"][
-        "nbest"
-    ]
-    assert (best["text"], best["score"]) == ("ab", 4.0)
-
-
 def test_the_order_of_the_windows_and_copies_do_not_matter():
     outputs = logits(({5: 3.0}, {6: 2.0}), ({5: 4.0}, {6: 2.0}))
     expected = predict(outputs)
     for order in ([1, 0], [1, 0, 1, 1], [0, 1, 0]):
         assert predict({name: array[order] for name, array in outputs.items()}) == expected
-
-
-def test_a_missing_window_is_our_mistake():
-    outputs = logits(({}, {}), ({}, {}), ids=(1_000_000_000, 1_000_000_002))
-    with pytest.raises(AssertionError, match="lack"):
-        predict(outputs)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -181,27 +142,17 @@ def test_numbers_that_are_none_never_win(value):
     prediction = predict(outputs, may_be_none=True)
     assert prediction["prediction"] == "cd"
     assert math.isfinite(prediction["null_odds"])
-    everywhere = {
-        name: np.full_like(array, value) if array.dtype == np.float32 else array
-        for name, array in outputs.items()
-    }
-    prediction = predict(everywhere, may_be_none=True)
-    assert prediction["prediction"] == ""
-    assert texts(prediction) == [""]
-    assert prediction["null_odds"] > 0 or value == -np.inf
-    # JSON has no other numbers.
-    assert json.loads(json.dumps(prediction, allow_nan=False)) == prediction
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_beams_that_are_no_numbers_know_no_answer(value):
-    outputs = {
-        name: np.full_like(array, value) if array.dtype == np.float32 else array
-        for name, array in beams().items()
-    }
-    prediction = predict(outputs, may_be_none=True)
-    assert prediction["prediction"] == ""
-    assert prediction["null_odds"] == 1e30
+    for some in (outputs, beams()):
+        everywhere = {
+            name: np.full_like(array, value) if array.dtype == np.float32 else array
+            for name, array in some.items()
+        }
+        prediction = predict(everywhere, may_be_none=True)
+        assert prediction["prediction"] == ""
+        assert texts(prediction) == [""]
+        assert prediction["null_odds"] > 0 or value == -np.inf
+        # JSON has no other numbers.
+        assert json.loads(json.dumps(prediction, allow_nan=False)) == prediction
 
 
 def test_a_context_without_tokens_has_the_empty_answer():
@@ -219,12 +170,6 @@ def test_a_context_without_tokens_has_the_empty_answer():
         {"text": "", "probability": 1.0, "score": -1e30, "start": 0, "end": 0}
     ]
     assert prediction["null_odds"] == pytest.approx(1e30)
-
-
-def test_no_question_no_answer():
-    windows = Windows(*(np.array([], int) for _ in Windows._fields))
-    outputs = {"unique_ids": np.array([], int), "start_logits": np.zeros((0, S))}
-    assert span_decoding.predict(outputs, windows, [], AnswerOptions(True)) == {}
 
 
 def every_pair(outputs, windows, examples, max_answer_length):
@@ -265,7 +210,7 @@ def random_windows(rng, num_questions, context):
 
 def test_many_questions_against_every_pair():
     rng = np.random.default_rng(0)
-    windows, examples = random_windows(rng, 700, "a b a c d a b e a ")
+    windows, examples = random_windows(rng, 600, "a b a c d a b e a ")
     shape = (len(windows.unique_ids), S)
     outputs = {
         "unique_ids": windows.unique_ids,
@@ -284,4 +229,4 @@ def test_many_questions_against_every_pair():
         for answer in nbest:
             assert scores[answer["text"]] == answer["score"]
             assert example["context"][answer["start"] : answer["end"]] == answer["text"]
-    assert len(predictions) == 700
+    assert len(predictions) == 600

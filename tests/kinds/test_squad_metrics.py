@@ -21,6 +21,11 @@ def by_id(*values):
     return {str(i): value for i, value in enumerate(values) if value is not None}
 
 
+QUESTIONS = gold(["black cat"], [], ["dog"], [], ["bird"])
+TEXTS = by_id("cat", "wolf", "dog", "", "fish")
+ODDS = by_id(-1.5, 2.0, 0.5, -3.0, 0.0)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -33,11 +38,7 @@ def by_id(*values):
         # Only ASCII's punctuation goes, no form of Unicode is undone, and no accent.
         ("«ﬁn» – café’s", "«ﬁn» – café’s"),
         ("日本、the東京", "日本、the東京"),
-        ("日本 the 東京", "日本 東京"),
         ("\u00a0x\u2028y\u200b", "x y\u200b"),
-        ("the\x00a", "\x00"),
-        ("😀 a 👨‍👩‍👧", "😀 👨‍👩‍👧"),
-        ("", ""),
     ],
 )
 def test_what_counts_of_a_text(text, expected):
@@ -46,59 +47,41 @@ def test_what_counts_of_a_text(text, expected):
 
 
 @pytest.mark.parametrize(
-    ("answers", "text", "exact", "f1"),
+    ("answers", "text", "of_1_1", "of_2_0"),
     [
-        (["the cat"], "Cat.", 1, 1),
-        (["black cat"], "cat", 0, 2 / 3),
-        (["black cat"], "the black dog sat", 0, 2 * 1 / (3 + 2)),
+        (["the cat"], "Cat.", (1, 1), (1, 1)),
+        (["black cat"], "cat", (0, 2 / 3), (0, 2 / 3)),
+        (["black cat"], "the black dog sat", (0, 2 * 1 / (3 + 2)), (0, 2 * 1 / (3 + 2))),
         # A word counts as often as it is in both.
-        (["no no no"], "no no", 0, 0.8),
-        (["dog"], "cat", 0, 0),
+        (["no no no"], "no no", (0, 0.8), (0, 0.8)),
         # Exact match and F1 may be best for different answers.
-        (["dog", "black cat", "cat"], "cat", 1, 1),
-        (["cat", "big black cat"], "black cat", 0, 0.8),
-        (["cat"], "", 0, 0),
-        (["日本"], "日本", 1, 1),
-        (["日 本"], "日本", 0, 0),
+        (["dog", "black cat", "cat"], "cat", (1, 1), (1, 1)),
+        (["cat", "big black cat"], "black cat", (0, 0.8), (0, 0.8)),
+        (["cat"], "", (0, 0), (0, 0)),
+        (["日 本"], "日本", (0, 0), (0, 0)),
+        # Nothing is left of either.
+        (["the"], "a", (1, 0), (1, 1)),
+        # 2.0 does not count "The" as an answer as long as there are others.
+        (["The", "cat"], "", (1, 0), (0, 0)),
     ],
 )
-def test_the_score_of_an_answer(answers, text, exact, f1):
-    expected = {"exact": 100 * exact, "f1": pytest.approx(100 * f1, rel=1e-15), "total": 1}
-    scores = squad_metrics.evaluate(gold(answers), {"0": text})
-    assert scores == {**expected, "missing": 0}
-    scores = squad_metrics.evaluate(gold(answers), {"0": text}, {"0": 0.0})
-    assert {name: scores[name] for name in expected} == expected
+def test_the_score_of_an_answer(answers, text, of_1_1, of_2_0):
+    for odds, (exact, f1) in ((None, of_1_1), ({"0": 0.0}, of_2_0)):
+        scores = squad_metrics.evaluate(gold(answers), {"0": text}, odds)
+        assert scores["exact"] == 100 * exact
+        assert scores["f1"] == pytest.approx(100 * f1, rel=1e-15)
+        assert (scores["total"], scores["missing"]) == (1, 0)
 
 
-def test_where_the_two_versions_differ():
-    # Nothing is left of either.
-    odds = {"0": 0.0}
-    scores = squad_metrics.evaluate(gold(["the"]), {"0": "a"})
-    assert (scores["exact"], scores["f1"]) == (100, 0)
-    scores = squad_metrics.evaluate(gold(["the"]), {"0": "a"}, odds)
-    assert (scores["exact"], scores["f1"]) == (100, 100)
-    # 2.0 does not count "The" as an answer as long as there are others.
-    scores = squad_metrics.evaluate(gold(["The", "cat"]), {"0": ""})
-    assert (scores["exact"], scores["f1"]) == (100, 0)
-    scores = squad_metrics.evaluate(gold(["The", "cat"]), {"0": ""}, odds)
-    assert (scores["exact"], scores["f1"]) == (0, 0)
-
-
-def test_version_1_1():
+def test_what_is_missing_is_wrong_in_both_versions():
     questions = gold(["black cat"], ["dog"], ["mouse", "the mice"], ["bird"])
     scores = squad_metrics.evaluate(questions, by_id("cat", None, "Mice", "fish"))
-    # What is missing is wrong.
-    assert scores == {
-        "exact": 25.0,
-        "f1": 100.0 * (2 / 3 + 1) / 4,
-        "total": 4,
-        "missing": 1,
-    }
-
-
-QUESTIONS = gold(["black cat"], [], ["dog"], [], ["bird"])
-TEXTS = by_id("cat", "wolf", "dog", "", "fish")
-ODDS = by_id(-1.5, 2.0, 0.5, -3.0, 0.0)
+    assert scores == {"exact": 25.0, "f1": 100.0 * (2 / 3 + 1) / 4, "total": 4, "missing": 1}
+    scores = squad_metrics.evaluate(
+        QUESTIONS, by_id("black cat", None, None, "", None), by_id(-1.0, None, 4.0, 9.0)
+    )
+    names = ("exact", "f1", "HasAns_f1", "NoAns_f1", "best_f1", "best_f1_thresh", "missing")
+    assert [scores[name] for name in names] == [40.0, 40.0, 100 / 3, 50.0, 40.0, -1.0, 3]
 
 
 def test_version_2_0():
@@ -128,9 +111,7 @@ def test_version_2_0():
     ("threshold", "exact", "has_exact", "no_exact"),
     [
         (math.inf, 40.0, 100 / 3, 50.0),
-        (2.0, 40.0, 100 / 3, 50.0),
         (0.5, 60.0, 100 / 3, 100.0),
-        (0.0, 40.0, 0.0, 100.0),
         (-3.5, 40.0, 0.0, 100.0),
     ],
 )
@@ -143,29 +124,16 @@ def test_a_fixed_threshold(threshold, exact, has_exact, no_exact):
     assert (scores["best_exact"], scores["best_exact_thresh"]) == (60.0, 0.5)
 
 
-def test_the_tuned_threshold_gives_the_best_score():
-    tuned = squad_metrics.evaluate(QUESTIONS, TEXTS, ODDS)
-    for name in ("exact", "f1"):
-        again = squad_metrics.evaluate(
-            QUESTIONS, TEXTS, ODDS, threshold=tuned[f"best_{name}_thresh"]
-        )
-        assert again[name] == tuned[f"best_{name}"]
-
-
-def test_to_answer_nothing_may_be_best():
+def test_to_answer_nothing_may_be_best_and_equal_odds_are_taken_one_by_one():
     scores = squad_metrics.evaluate(gold([], []), by_id("cat", "dog"), by_id(-7.0, -5.0))
     assert (scores["best_exact"], scores["best_exact_thresh"]) == (100.0, 0.0)
     assert (scores["exact"], scores["NoAns_exact"]) == (0.0, 0.0)
     assert "HasAns_exact" not in scores
-
-
-def test_equal_odds_are_taken_one_by_one_as_in_the_script():
-    # No threshold tells the two apart; the script counts the first alone all the same.
-    questions, odds = gold(["cat"], []), {"0": 1.0, "1": 1.0}
-    scores = squad_metrics.evaluate(questions, by_id("cat", "dog"), odds)
-    assert (scores["best_exact"], scores["best_exact_thresh"]) == (100.0, 1.0)
-    scores = squad_metrics.evaluate(questions, by_id("cat", "dog"), {"1": 1.0, "0": 1.0})
-    assert (scores["best_exact"], scores["best_exact_thresh"]) == (50.0, 0.0)
+    # No threshold tells two apart; the script counts the first alone all the same.
+    for first, expected in (("0", (100.0, 1.0)), ("1", (50.0, 0.0))):
+        odds = dict.fromkeys((first, "0", "1"), 1.0)
+        scores = squad_metrics.evaluate(gold(["cat"], []), by_id("cat", "dog"), odds)
+        assert (scores["best_exact"], scores["best_exact_thresh"]) == expected
 
 
 @pytest.mark.parametrize(
@@ -178,7 +146,6 @@ def test_equal_odds_are_taken_one_by_one_as_in_the_script():
         (("cat", ""), (1.0, 1 + 2**-30), 0.5),
         (("cat", "", ""), (1.0, 1.0, 1.0), 0.5),
         (("", ""), (-7.0, -5.0), -7.5),
-        (("cat", "cat"), (-7.0, -5.0), -4.5),
         # Both cuts are as good: the one with most room.
         (("", "cat", "", ""), (0.0, 1.0, 4.0, 5.0), 2.5),
     ],
@@ -192,28 +159,6 @@ def test_the_served_threshold_lies_between_questions(answers, odds, threshold):
     scores = squad_metrics.evaluate(questions, texts, served, threshold=threshold)
     others = [squad_metrics.evaluate(questions, texts, served, threshold=t) for t in range(-9, 9)]
     assert scores["f1"] == max(other["f1"] for other in others)
-
-
-def test_missing_predictions_are_wrong_in_version_2_0_too():
-    scores = squad_metrics.evaluate(
-        QUESTIONS, by_id("black cat", None, None, "", None), by_id(-1.0, None, 4.0, 9.0)
-    )
-    assert scores == {
-        "exact": 40.0,
-        "f1": 40.0,
-        "total": 5,
-        "HasAns_exact": 100 / 3,
-        "HasAns_f1": 100 / 3,
-        "HasAns_total": 3,
-        "NoAns_exact": 50.0,
-        "NoAns_f1": 50.0,
-        "NoAns_total": 2,
-        "best_exact": 40.0,
-        "best_exact_thresh": -1.0,
-        "best_f1": 40.0,
-        "best_f1_thresh": -1.0,
-        "missing": 3,
-    }
 
 
 def test_the_scores_of_questions():

@@ -20,14 +20,10 @@ SPANS = [
 
 
 @pytest.mark.parametrize(("text", "scheme", "spans"), SPANS)
-def test_spans_of_tags(text, scheme, spans):
-    assert tag_schemes.find_scheme(text.split()) == scheme
-    assert tag_schemes.find_spans(text.split(), scheme) == spans
-
-
-@pytest.mark.parametrize(("text", "scheme", "spans"), SPANS)
-def test_repaired_tags_are_valid_and_have_the_same_spans(text, scheme, spans):
+def test_tags_and_repaired_ones_have_these_spans(text, scheme, spans):
     tags = text.split()
+    assert tag_schemes.find_scheme(tags) == scheme
+    assert tag_schemes.find_spans(tags, scheme) == spans
     labels = tag_schemes.complete_labels(tags)
     repaired = tag_schemes.write_tags(spans, len(tags), labels)
     assert tag_schemes.find_spans(repaired, scheme) == spans
@@ -54,14 +50,14 @@ def test_the_first_mistake_is_found(text, index, reason):
 
 
 def test_labels_are_completed():
-    assert tag_schemes.complete_labels(["I-B", "O", "B-A"]) == ("O", "B-A", "I-A", "B-B", "I-B")
-    assert tag_schemes.complete_labels(["S-A", "B-A"]) == ("O", "B-A", "I-A", "E-A", "S-A")
-    assert tag_schemes.complete_labels(["U-A", "B-A"]) == ("O", "B-A", "I-A", "L-A", "U-A")
-    assert tag_schemes.complete_labels(["VB", "NN"]) == ("NN", "VB")
+    for tags, labels in (
+        ("I-B O B-A", "O B-A I-A B-B I-B"),
+        ("S-A B-A", "O B-A I-A E-A S-A"),
+        ("U-A B-A", "O B-A I-A L-A U-A"),
+        ("VB NN", "NN VB"),
+    ):
+        assert tag_schemes.complete_labels(tags.split()) == tuple(labels.split())
     assert tag_schemes.list_types(("O", "B-A", "I-A", "B-B", "I-B")) == ["A", "B"]
-
-
-def test_labels_of_two_kinds_are_refused():
     with pytest.raises(UserError, match="'LOC' is neither O nor like 'B-PER'"):
         tag_schemes.find_scheme(["O", "B-PER", "LOC"])
 

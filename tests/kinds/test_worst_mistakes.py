@@ -26,24 +26,16 @@ def test_classes_of_which_the_model_is_sure():
     assert [mistake.size for mistake in mistakes] == pytest.approx([0.6, 0.4])
 
 
-def test_values_that_are_far():
+def test_values_that_are_far_and_several_labels():
     gold = [{"label": x} for x in (1.0, 2.0, 3.0)]
     predicted = [{"prediction": x} for x in (1.5, 2.0, 0.25)]
-    mistakes, number = find("regression", gold, predicted)
-    assert mistakes == [("2", "3", "0.25", 2.75, ()), ("0", "1", "1.5", 0.5, ())]
-    assert number == 2
-
-
-def test_several_labels():
+    expected = [("2", "3", "0.25", 2.75, ()), ("0", "1", "1.5", 0.5, ())], 2
+    assert find("regression", gold, predicted) == expected
     gold = [{"label": ["a"]}, {"label": []}, {"label": ["a", "b"]}]
     rows = [(["a", "b"], [0.9, 0.6]), (["b"], [0.2, 0.8]), (["a", "b"], [0.9, 0.9])]
     predicted = [tiny_tasks.choice(*row) for row in rows]
-    mistakes, number = find("multi_label", gold, predicted, ["a", "b"])
-    assert mistakes == [
-        ("1", "none", "b (0.80)", 0.8, ()),
-        ("0", "a", "a (0.90), b (0.60)", 0.6, ()),
-    ]
-    assert number == 2
+    expected = [("1", "none", "b (0.80)", 0.8, ()), ("0", "a", "a (0.90), b (0.60)", 0.6, ())]
+    assert find("multi_label", gold, predicted, ["a", "b"]) == (expected, 2)
 
 
 def test_spans_that_are_missing_or_none():
@@ -83,16 +75,11 @@ def test_answers():
 
 def test_vectors():
     predicted = [{"prediction": x, "rank": rank} for x, rank in ((0.9, 1), (0.5, 1200), (0.1, 3))]
-    mistakes, number = find("sentence_embedding", [{"label": None}] * 3, predicted)
-    assert mistakes == [
-        ("1", "rank 1", "rank 1,200", 1200, ()),
-        ("2", "rank 1", "rank 3", 3, ()),
-    ]
-    assert number == 2
+    expected = [("1", "rank 1", "rank 1,200", 1200, ()), ("2", "rank 1", "rank 3", 3, ())]
+    assert find("sentence_embedding", [{"label": None}] * 3, predicted) == (expected, 2)
     gold = [{"label": x} for x in (0.0, 2.5, 5.0)]
-    mistakes, number = find("sentence_embedding", gold, predicted)
-    assert mistakes == [
+    expected = [
         ("0", "0, rank 1", "0.9, rank 3", 2.0, ()),
         ("2", "5, rank 3", "0.1, rank 1", 2.0, ()),
     ]
-    assert number == 2
+    assert find("sentence_embedding", gold, predicted) == (expected, 2)

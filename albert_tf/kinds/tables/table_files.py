@@ -54,8 +54,7 @@ def read_table(path: str) -> Table:
     Raises `UserError` if the suffix is of no known format, or the file is not of its format.
     """
     suffix = os.path.splitext(path)[1].lower()
-    if suffix not in FORMATS:
-        raise UserError(f"{path}: its name must end with one of {', '.join(FORMATS)}.")
+    require(suffix in FORMATS, f"{path}: its name must end with one of {', '.join(FORMATS)}.")
     return FORMATS[suffix](path)
 
 
@@ -67,8 +66,8 @@ def find_columns(columns: Sequence[str], names: Sequence[str], path: str) -> lis
     for name in names:
         if not (count := columns.count(name)):
             raise missing_column(name, columns, path)
-        if count > 1:
-            raise UserError(f"{path}: {count} columns are called {name!r}. Give each its own name.")
+        message = f"{path}: {count} columns are called {name!r}. Give each its own name."
+        require(count == 1, message)
     return [columns.index(name) for name in names]
 
 
@@ -101,8 +100,7 @@ def read_json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
                 json.dumps(value, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
             raise UserError(f"{path}, line {number}: this is not JSON: {error}.") from None
-        if not isinstance(value, dict):
-            raise UserError(f"{path}, line {number}: this is not a JSON object.")
+        require(isinstance(value, dict), f"{path}, line {number}: this is not a JSON object.")
         yield number, value
 
 
@@ -135,10 +133,9 @@ def _read_csv(path: str) -> Iterator[Row]:
 def read_lines(path: str) -> list[str]:
     """Returns the lines of a file. Only a line feed ends one: texts may hold U+2028."""
     text = _read_text(path)
-    if "\r" in text and "\n" not in text:
-        raise UserError(f"{path}: its lines end with carriage returns. Save it with line feeds.")
-    lines = text.removesuffix("\n").split("\n")
-    lines = [line.removesuffix("\r") for line in lines]
+    ends_lines = "\n" in text or "\r" not in text
+    require(ends_lines, f"{path}: its lines end with carriage returns. Save it with line feeds.")
+    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
     _warn_of_quotes(lines[1:], path)  # the first may be a header
     return lines
 
@@ -161,8 +158,7 @@ def _warn_of_quotes(lines: Sequence[str], path: str) -> None:
 
 def _read_text(path: str) -> str:
     text = to_text(files.read_bytes(path, "data"), path)
-    if not text.strip():
-        raise UserError(f"{path} is empty. Give a file with examples.")
+    require(bool(text.strip()), f"{path} is empty. Give a file with examples.")
     return text
 
 

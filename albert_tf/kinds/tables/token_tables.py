@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 from albert_tf.kinds.spans import tag_schemes
 from albert_tf.kinds.spans.token_features import CharacterSpan, TaggedText
 from albert_tf.kinds.tables import table_files, task_rows
@@ -45,18 +45,14 @@ def read_labels(path: str, columns: Columns) -> tuple[str, ...]:
 
     Raises `UserError` if the file is not of its format, holds no tag, or tags of two kinds.
     """
-    places: dict[str, str] = {}
+    tags: set[str] = set()
     for sentence in _read_sentences(path, columns, is_test=False):
-        if sentence.tags is not None:
-            for tag, place in zip(sentence.tags, sentence.places, strict=True):
-                places.setdefault(tag, place)
-        for _, _, type_ in sentence.spans or ():
-            places |= dict.fromkeys((f"B-{type_}", f"I-{type_}"), sentence.places[0])
+        tags.update(sentence.tags or ())
+        tags.update(f"{place}-{type_}" for *_, type_ in sentence.spans or () for place in "BI")
     try:
-        labels = tag_schemes.complete_labels(places)
+        labels = tag_schemes.complete_labels(tags)
     except UserError as error:
-        tag = next(tag for tag in places if str(error).startswith(f"the tag {tag!r}"))
-        raise UserError(f"{places[tag]}: {error}") from None
+        raise UserError(f"{path}: {error}") from None
     task_rows.check_labels_of_file(labels, path)
     logging.info(f"{len(labels)} tags in {path}: {task_rows.list_labels(labels)}")
     return labels
@@ -70,42 +66,33 @@ def read(
     Raises `UserError` if the file is not of its format, or for an unknown tag, or tags that break
     their scheme, unless `repair_tags`, which turns them into the spans that they most likely mean.
     """
-    scheme, known = tag_schemes.find_scheme(labels), set(labels)
-    types = set(tag_schemes.list_types(labels))
+    scheme, types = tag_schemes.find_scheme(labels), tag_schemes.list_types(labels)
     examples, num_repaired = [], 0
     places: dict[str, str] = {}
     for sentence in _read_sentences(path, source.columns, is_test=is_test):
-        task_rows.check_new_id(sentence.name, sentence.places[0], places)
-        spans = sentence.spans
-        if sentence.tags is not None:
-            is_valid = _check_tags(sentence, known, scheme, repairs=source.repair_tags)
-            num_repaired += not is_valid
-            words = sentence.words
+        name, lines, text, words, tags, spans = sentence
+        task_rows.check_new_id(name, lines[0], places)
+        if tags is not None:
+            num_repaired += not _are_valid(sentence, labels, scheme, repairs=source.repair_tags)
             spans = [
                 (words[begin][0], words[end - 1][1], type_)
-                for begin, end, type_ in tag_schemes.find_spans(sentence.tags, scheme)
+                for begin, end, type_ in tag_schemes.find_spans(tags, scheme)
             ]
-        elif spans is not None and (unknown := {type_ for *_, type_ in spans} - types):
-            raise task_rows.unknown_label(sentence.places[0], min(unknown), sorted(types))
-        examples.append(
-            TaggedText(
-                sentence.name,
-                sentence.text,
-                tuple(sentence.words),
-                None if spans is None else tuple(spans),
-            )
-        )
+        elif unknown := {type_ for *_, type_ in spans or ()} - {*types}:
+            raise task_rows.unknown_label(lines[0], min(unknown), types)
+        marked = None if spans is None else tuple(spans)
+        examples.append(TaggedText(name, text, tuple(words), marked))
     if num_repaired:
         logging.info(f"{path}: the tags of {num_repaired:,} sentences are repaired.")
     return examples
 
 
-def _check_tags(sentence: _Sentence, known: set[str], scheme: str, *, repairs: bool) -> bool:
+def _are_valid(sentence: _Sentence, labels: Sequence[str], scheme: str, *, repairs: bool) -> bool:
     """Returns whether the tags are valid; raises `UserError` if they are not and nobody repairs."""
     tags = sentence.tags or ()
     for tag, place in zip(tags, sentence.places, strict=True):
-        if tag not in known and not (repairs and tag.partition("-")[0] in tuple("BIESLU")):
-            raise task_rows.unknown_label(place, tag, sorted(known))
+        if tag not in labels and not (repairs and tag.partition("-")[0] in tuple("BIESLU")):
+            raise task_rows.unknown_label(place, tag, sorted(labels))
     mistake = tag_schemes.find_mistake(tags, scheme)
     if mistake and not repairs:
         index, why = mistake
@@ -118,8 +105,7 @@ def _check_tags(sentence: _Sentence, known: set[str], scheme: str, *, repairs: b
 
 def _read_sentences(path: str, columns: Columns, *, is_test: bool) -> Iterator[_Sentence]:
     suffix = os.path.splitext(path)[1]
-    if suffix not in SUFFIXES:
-        raise UserError(f"{path}: its name must end with one of {', '.join(SUFFIXES)}.")
+    require(suffix in SUFFIXES, f"{path}: its name must end with one of {', '.join(SUFFIXES)}.")
     if suffix == ".jsonl":
         return _read_json(path, columns, is_test=is_test)
     return _read_columns(path, columns, is_test=is_test, is_conllu=suffix == ".conllu")
@@ -130,59 +116,51 @@ def _read_columns(
 ) -> Iterator[_Sentence]:
     word_column = _read_number(columns.text, "text", 2 if is_conllu else 1) - 1
     tag_column = _read_number(columns.label, "label", 4 if is_conllu else 0) - 1
-    width = number = 0
-    words: list[str] = []
-    tags: list[str | None] = []
-    places: list[str] = []
-    for line, text in enumerate([*table_files.read_lines(path), ""], 1):
-        place = f"{path}, line {line}"
+    last, width = max(word_column, tag_column), 0
+    groups = itertools.groupby(_read_rows(path, is_conllu=is_conllu), lambda row: any(row[1]))
+    for number, rows in enumerate(rows for has_words, rows in groups if has_words):
+        words, tags, places = [], [], []
+        for line, fields in rows:
+            place, width = f"{path}, line {line}", width or len(fields)
+            require(
+                len(fields) == width,
+                f"{place}: {len(fields)} columns, but {width} in the lines before. Give a word and "
+                "its tag in each line, and a blank line after each sentence.",
+            )
+            require(
+                width > last and (width > 1 or is_test),
+                f"{place}: there is no column {max(last, 1) + 1} with a tag. Give a word and its "
+                "tag in each line.",
+            )
+            word, tag = fields[word_column], fields[tag_column]
+            require(bool(word and tag), f"{place}: the word or its tag is empty. Give both.")
+            words.append(word)
+            tags.append(tag)
+            places.append(place)
+        text, spans = _join(words)
+        yield _Sentence(str(number), places, text, spans, tags if width > 1 else None)
+
+
+def _read_rows(path: str, *, is_conllu: bool) -> Iterator[tuple[int, list[str]]]:
+    """Yields the number and the fields of each line, but of comments and empty documents."""
+    for line, text in enumerate(table_files.read_lines(path), 1):
         fields = [field.strip() for field in text.split("\t")] if "\t" in text else text.split()
-        if not any(fields):
-            if words:
-                yield _make_sentence(str(number), places, words, tags)
-                number += 1
-            words, tags, places = [], [], []
-            continue
-        if is_conllu and (text.startswith("#") or re.fullmatch(r"\d+[-.]\d+", fields[0])):
-            continue
-        if fields[0] == _DOCUMENT:  # with fewer columns than the others in some copies
-            continue
-        width = width or len(fields)
-        if len(fields) != width:
-            raise UserError(
-                f"{place}: {len(fields)} columns, but {width} in the lines before. Give a word "
-                "and its tag in each line, and a blank line after each sentence."
-            )
-        if width <= max(word_column, tag_column) or (width < 2 and not is_test):
-            raise UserError(
-                f"{place}: there is no column {max(word_column, tag_column, 1) + 1} with a tag. "
-                "Give a word and its tag in each line."
-            )
-        if not fields[word_column] or not fields[tag_column]:
-            raise UserError(f"{place}: the word or its tag is empty. Give both.")
-        words.append(fields[word_column])
-        tags.append(fields[tag_column] if width > 1 else None)
-        places.append(place)
+        first = fields[0] if fields else ""
+        is_other = text.startswith("#") or re.fullmatch(r"\d+[-.]\d+", first)
+        if first != _DOCUMENT and not (is_conllu and is_other):
+            yield line, fields
 
 
 def _read_number(column: str, default_name: str, default: int) -> int:
     """Returns a column's number, from 1 on; 0 is the last."""
     if column == default_name:
         return default
-    if not column.isdecimal() or int(column) < 1:
-        raise UserError(
-            f"--{default_name}_column: {column!r} is no number of a column, and files of columns "
-            "have no names. Count from 1."
-        )
+    require(
+        column.isdecimal() and int(column) > 0,
+        f"--{default_name}_column: {column!r} is no number of a column, and files of columns "
+        "have no names. Count from 1.",
+    )
     return int(column)
-
-
-def _make_sentence(
-    name: str, places: Sequence[str], words: Sequence[str], tags: Sequence[str | None]
-) -> _Sentence:
-    text, spans = _join(words)
-    known = [tag for tag in tags if tag is not None]
-    return _Sentence(name, places, text, spans, tags=known if known else None)
 
 
 def _join(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
@@ -209,16 +187,13 @@ def _join(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
 def _read_json(path: str, columns: Columns, *, is_test: bool) -> Iterator[_Sentence]:
     for number, (line, row) in enumerate(table_files.read_json_lines(path)):
         place = f"{path}, line {line}"
-        text_name = _choose_name(row, columns.text, _TEXTS, place)
-        label_name = _choose_name(row, columns.label, _LABELS, None if is_test else place)
+        text = row[_choose_name(row, columns.text, _TEXTS, place)]
+        labels = row.get(_choose_name(row, columns.label, _LABELS, None if is_test else place))
         if columns.id and columns.id not in row:
             raise table_files.missing_column(columns.id, list(row), place)
         name = task_rows.read_id(row, columns.id, number, place)
-        text, labels = row[text_name], row.get(label_name)
-        if isinstance(text, list):
-            yield _read_words(name, place, text, labels)
-        else:
-            yield _read_text(name, place, text, labels)
+        read = _read_words if isinstance(text, list) else _read_text
+        yield read(name, place, text, labels)
 
 
 def _choose_name(row: dict[str, Any], name: str, defaults: Sequence[str], place: str | None) -> str:
@@ -231,33 +206,31 @@ def _choose_name(row: dict[str, Any], name: str, defaults: Sequence[str], place:
 
 
 def _read_words(name: str, place: str, words: list[Any], tags: Any) -> _Sentence:
-    if not words:
-        raise UserError(f"{place}: the sentence has no words. Give some, or remove the row.")
-    for word in words:
-        if not isinstance(word, str) or not word.strip():
-            raise UserError(f"{place}: the word {word!r} is empty, or no text. Give a text.")
+    are_words = bool(words) and all(isinstance(word, str) and word.strip() for word in words)
+    shown = f"{str(words)[:60]}. Give texts that are not empty, or remove the row."
+    require(are_words, f"{place}: the words are {shown}")
     if tags is not None:
         is_list = isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)
-        if not is_list or len(tags) != len(words):
-            count = f"{len(tags)} tags" if is_list else "no list of tags"
-            raise UserError(f"{place}: {len(words)} words and {count}: give a tag for each word.")
+        count = f"{len(tags)} tags" if is_list else "no list of tags"
+        require(
+            is_list and len(tags) == len(words),
+            f"{place}: {len(words)} words and {count}: give a tag for each word.",
+        )
     text, spans = _join([word.strip() for word in words])
     return _Sentence(name, [place] * len(words), text, spans, tags=tags)
 
 
 def _read_text(name: str, place: str, text: Any, spans: Any) -> _Sentence:
-    if not isinstance(text, str) or not text.strip():
-        raise UserError(f"{place}: the text is empty, or no text. Give one, or remove the row.")
+    is_text = isinstance(text, str) and bool(text.strip())
+    require(is_text, f"{place}: the text is empty, or no text. Give one, or remove the row.")
     marked = None
     if spans is not None:
-        if not isinstance(spans, list):
-            raise UserError(f"{place}: the spans are {str(spans)[:40]!r}, no list. Give a list.")
+        is_list = isinstance(spans, list)
+        require(is_list, f"{place}: the spans are {str(spans)[:40]!r}, no list. Give a list.")
         marked = sorted(_read_span(span, len(text), place) for span in spans)
         for (_, end, _), (begin, *_) in itertools.pairwise(marked):
-            if begin < end:
-                raise UserError(
-                    f"{place}: two spans overlap at character {begin}. Keep one of them."
-                )
+            overlap = f"two spans overlap at character {begin}. Keep one of them."
+            require(begin >= end, f"{place}: {overlap}")
     return _Sentence(name, [place], text, text_words.find_words(text), spans=marked)
 
 
@@ -265,15 +238,13 @@ def _read_span(span: Any, length: int, place: str) -> CharacterSpan:
     values = span
     if isinstance(span, dict):
         values = [span.get("start"), span.get("end"), span.get("type", span.get("label"))]
-    if not isinstance(values, list) or [type(value) for value in values] != [int, int, str]:
-        raise UserError(
-            f"{place}: the span {str(span)[:60]} is not like "
-            '{"start": 0, "end": 4, "type": "PER"}.'
-        )
+    is_span = isinstance(values, list) and [type(value) for value in values] == [int, int, str]
+    example = '{"start": 0, "end": 4, "type": "PER"}'
+    require(is_span, f"{place}: the span {str(span)[:60]} is not like {example}.")
     start, end, type_ = values
-    if not 0 <= start < end <= length or not type_.strip():
-        raise UserError(
-            f"{place}: the span from {start} to {end} of type {type_!r} is not in the text, which "
-            f"has {length} characters. Count from 0; the end is after the last."
-        )
+    require(
+        0 <= start < end <= length and bool(type_.strip()),
+        f"{place}: the span from {start} to {end} of type {type_!r} is not in the text, which "
+        f"has {length} characters. Count from 0; the end is after the last.",
+    )
     return start, end, type_

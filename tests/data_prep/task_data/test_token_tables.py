@@ -99,9 +99,13 @@ def test_tags_are_repaired_on_request(write):
         ("Ann\tB-ORG\n", "a.conll", r"line 1: 'B-ORG' is not a label of the task, which has B-LOC"),
         ("Ann\tO\nx\tB-PER\ny\tI-LOC\n", "a.conll", r"line 3: I-LOC comes after B-PER"),
         ("Ann O", "a.csv", r"must end with one of \.conll"),
-        ([{"words": [], "tags": []}], "a.jsonl", r"line 1: the sentence has no words"),
-        ([{"words": ["a", " "], "tags": ["O", "O"]}], "a.jsonl", r"line 1: the word ' ' is empty"),
-        ([{"words": ["a", 1], "tags": ["O", "O"]}], "a.jsonl", r"line 1: the word 1 is empty, or"),
+        ([{"words": [], "tags": []}], "a.jsonl", r"line 1: the words are \[\]\. Give texts"),
+        (
+            [{"words": ["a", " "], "tags": ["O", "O"]}],
+            "a.jsonl",
+            r"line 1: the words are \['a', ' '\]",
+        ),
+        ([{"words": ["a", 1], "tags": ["O", "O"]}], "a.jsonl", r"line 1: the words are \['a', 1\]"),
         ([{"words": ["a"], "tags": ["O", "O"]}], "a.jsonl", r"line 1: 1 words and 2 tags"),
         ([{"words": ["a"], "tags": "O"}], "a.jsonl", r"1 words and no list of tags"),
         ([{"text": ""}], "a.jsonl", r"no column 'label or tags or spans'"),
@@ -130,7 +134,7 @@ def test_an_id_is_there_twice(write):
 
 def test_labels_that_cannot_be_are_refused(write):
     path = write("a\tB-PER\nb\tLOC\n")
-    with pytest.raises(UserError, match=r"conll, line 2: the tag 'LOC' is neither O nor like"):
+    with pytest.raises(UserError, match=r"conll: the tag 'LOC' is neither O nor like"):
         token_tables.read_labels(path, Columns())
     path = write("".join(f"w{k}\tT{k}\n" for k in range(10_000)))
     with pytest.raises(UserError, match=r"has 10,000 different labels: is --label_column"):
