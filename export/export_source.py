@@ -2,14 +2,13 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 from absl import logging
 
 from albert_tf import config_io, hub, run_files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.model_kinds import KINDS, ExportedModel, Options
 from albert_tf.kinds import task_table, token_lengths
@@ -31,8 +30,7 @@ def read(config: ExportConfig) -> ExportedModel:
     Raises `UserError` if the checkpoint cannot be read, or lacks weights of the kind; nothing says
     its kind; lengths leave no room for a text; or a choice does not apply to the kind.
     """
-    checkpoint, task, run_config = read_source(config.source)
-    return choose(config, checkpoint, task, run_config)
+    return choose(config, *read_source(config.source))
 
 
 def read_source(source: SourceConfig) -> tuple[ModelCheckpoint, Task | None, FinetuneConfig]:
@@ -47,9 +45,16 @@ def configure(
     overrides: Sequence[str],
     kind: str | None = None,
 ) -> tuple[Task | None, FinetuneConfig]:
-    """Returns the task of a checkpoint, unless it is given, and the config of its run."""
-    own = checkpoint.task_config
-    values = make_default_values(checkpoint) if own is None else own
+    """Returns the task of a checkpoint, unless it is given, and the config of its run.
+
+    Without a run it reads all its positions, unless it says where it cuts texts.
+    """
+    own, vectors = checkpoint.task_config, checkpoint.vectors
+    values = own
+    if values is None:
+        length = vectors.max_seq_length or checkpoint.config.max_position_embeddings
+        values = {"albert": config_io.to_dict(checkpoint.config), "max_seq_length": length}
+        values |= {"pooling": vectors.pooling} if vectors.pooling else {}
     task = task or finetuned_model.infer_task(checkpoint)
     known = task_table.KINDS.get(kind or (task.kind.name if task else ""))
     changes = ConfigOverrides(overrides=tuple(overrides))
@@ -99,13 +104,19 @@ def read_pretrained(path: str, which: str = BEST) -> ExportedModel:
     """
     checkpoint = formats.read(path, which=which)
     config = checkpoint.config
-    head = weight_names.parts(config)[weight_names.MASKED_LM]
-    run_config = FinetuneConfig(albert=config, max_seq_length=config.max_position_embeddings)
-    kind = "fill_mask" if head.keys() <= checkpoint.weights.keys() else "encoder"
-    model = load(checkpoint, Options(kind=kind, run_config=run_config))
+    longest = config.max_position_embeddings
+    run_config = FinetuneConfig(albert=config, max_seq_length=longest, dtype="float32")
+    model = load_pretrained(checkpoint, run_config)
     if not model.has_part(weight_names.POOLER):
         raise UserError(f"{path} has no pooler, which a module needs. Take a whole checkpoint.")
     return model
+
+
+def load_pretrained(checkpoint: ModelCheckpoint, run_config: FinetuneConfig) -> ExportedModel:
+    """Loads a checkpoint with the head of the masked language model, if it has one."""
+    head = weight_names.parts(checkpoint.config)[weight_names.MASKED_LM]
+    kind = "fill_mask" if head.keys() <= checkpoint.weights.keys() else "encoder"
+    return load(checkpoint, Options(kind=kind, run_config=run_config, dtype=run_config.dtype))
 
 
 def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
@@ -115,6 +126,29 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
     """
     kind = KINDS[options.kind]
     config = options.run_config.albert  # the user may have changed it
+    _check_weights(checkpoint, options)
+    options = dataclasses.replace(options, labels=_complete_labels(checkpoint, options))
+    network = kind.make_network(config, options)
+    variables = weight_names.weights_by_name(network)
+    loaded = variables.keys() & checkpoint.weights.keys()
+    for name in loaded:
+        dtype = variables[name].dtype.as_numpy_dtype
+        variables[name].assign(checkpoint.weights[name].astype(dtype))
+    return ExportedModel(
+        source=hub.find_name(checkpoint.source),
+        scores=checkpoint.scores,
+        config=config,
+        options=options,
+        network=network,
+        loaded=frozenset(loaded),
+        vocabulary=checkpoint.vocabulary,
+        tokenizer=model_checkpoint.load_tokenizer(checkpoint),
+    )
+
+
+def _check_weights(checkpoint: ModelCheckpoint, options: Options) -> None:
+    """Raises `UserError` unless the weights are an ALBERT's, with all that the kind needs."""
+    kind, config = KINDS[options.kind], options.run_config.albert
     parts = weight_names.parts(config)
     expected = {name: shape for part in kind.parts for name, shape in parts[part].items()}
     if options.run_config.early_exit and weight_names.CLASSIFIER in kind.parts:
@@ -142,34 +176,6 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
             f"{kind.description} needs. Take a checkpoint that was trained for that, or another "
             "--kind."
         )
-    options = dataclasses.replace(options, labels=_complete_labels(checkpoint, options))
-    network = kind.make_network(config, options)
-    variables = weight_names.weights_by_name(network)
-    loaded = variables.keys() & checkpoint.weights.keys()
-    for name in loaded:
-        dtype = variables[name].dtype.as_numpy_dtype
-        variables[name].assign(checkpoint.weights[name].astype(dtype))
-    return ExportedModel(
-        source=hub.find_name(checkpoint.source),
-        scores=checkpoint.scores,
-        config=config,
-        options=options,
-        network=network,
-        loaded=frozenset(loaded),
-        vocabulary=checkpoint.vocabulary,
-        tokenizer=model_checkpoint.load_tokenizer(checkpoint),
-    )
-
-
-def make_default_values(checkpoint: ModelCheckpoint) -> dict[str, Any]:
-    """Returns the config of a checkpoint without a fine-tuning run: it reads all its positions.
-
-    One of another project may say how it makes vectors, and where it cuts texts.
-    """
-    config, vectors = checkpoint.config, checkpoint.vectors
-    length = vectors.max_seq_length or config.max_position_embeddings
-    values = {"albert": config_io.to_dict(config), "max_seq_length": length}
-    return values | ({"pooling": vectors.pooling} if vectors.pooling else {})
 
 
 def _select_kind(config: SourceConfig, task: Task | None, run_config: FinetuneConfig) -> str:
@@ -205,19 +211,12 @@ def _complete_labels(checkpoint: ModelCheckpoint, options: Options) -> tuple[str
     if not isinstance(kind, Kind) or kind.labels_weight is None:
         return ()
     size = len(checkpoint.weights[kind.labels_weight])
-    if size != (expected := kind.count_outputs(labels) or size):
+    if size != (expected := kind.num_outputs or len(labels) or size):
         raise UserError(
             f"{checkpoint.source} has {size} classes, not {expected}. "
             "Give all --labels in the order of their ids, or another --kind."
         )
-    for index, label in enumerate(labels):  # each tells a class, and a file can list them
-        problems = {
-            "is empty": not label.strip(),
-            "has more than one line": len(label.splitlines()) > 1,
-            "is there twice": label in labels[:index],
-        }
-        if mistakes := [problem for problem, is_so in problems.items() if is_so]:
-            raise UserError(
-                f"--labels: {label!r} {mistakes[0]}: give each label a name of its own."
-            )
+    is_listed = all(label.strip() and len(label.splitlines()) == 1 for label in labels)
+    message = f"--labels: give each label a name of its own, in one line: {', '.join(labels)!r}."
+    require(is_listed and len(set(labels)) == len(labels), message)
     return kind.complete_labels(labels, size, checkpoint.source)

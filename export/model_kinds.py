@@ -110,6 +110,7 @@ class Encoder(Served):
     """A vector for each token of a text."""
 
     description = "gives a vector for each token of a text"
+    asked = "tokens"
 
     def serve(self, network: Any, ids: Mapping[str, tf.Tensor], options: Options) -> Tensors:
         outputs = network(ids, skips_padding=True)
@@ -118,15 +119,13 @@ class Encoder(Served):
             for name in ("sequence_output", "pooled_output")
         }
 
-    def answer(self, server: Any, inputs: Mapping[str, tf.Tensor]) -> Tensors:
-        return server.answer_tokens(inputs)
-
 
 class FillMask(Served):
     """Guesses for each [MASK]."""
 
     description = "guesses the words behind [MASK]"
     view = "guesses"
+    asked = "masks"
     parts = frozenset({ENCODER, MASKED_LM})
     more_inputs = (features.MASKED_LM_POSITIONS,)
     choices = ("top_k",)
@@ -146,9 +145,6 @@ class FillMask(Served):
 
     def list_requests(self) -> dict[str, dict[str, list[Any]]]:
         return {TEXT: {TEXT: ["The museum [MASK] at nine and [MASK] at five."]}}
-
-    def answer(self, server: Any, inputs: Mapping[str, tf.Tensor]) -> Tensors:
-        return server.guess_masks(inputs)
 
 
 KINDS: Mapping[str, Served] = {

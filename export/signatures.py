@@ -4,7 +4,7 @@ All of a model's end in one and the same function of token ids, so that its grap
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,6 +139,16 @@ class _TextModel(NamedTuple):
         return tag(inputs[TEXT])
 
 
+ANSWERS: Mapping[str, Callable[[_TextModel, Tensors], Tensors]] = {
+    "texts": _TextModel.answer_texts,
+    "tokens": _TextModel.answer_tokens,
+    "masks": _TextModel.guess_masks,
+    "choices": _TextModel.answer_choices,
+    "questions": _TextModel.answer_questions,
+    "spans": _TextModel.mark_spans,
+}
+
+
 def make_text_signatures(model: ExportedModel, answer: Function) -> dict[str, Signature]:
     """Returns the signatures of raw text by name, the most usual first.
 
@@ -163,6 +173,7 @@ def make_text_signatures(model: ExportedModel, answer: Function) -> dict[str, Si
     return signatures
 
 
-def _answer_checked(server: _TextModel, inputs: Mapping[str, tf.Tensor]) -> Tensors:
-    model = server.model
-    return model.kind.answer(server, token_ids.check_texts(inputs, model.options.max_text_bytes))
+def _answer_checked(text_model: _TextModel, inputs: Mapping[str, tf.Tensor]) -> Tensors:
+    model = text_model.model
+    texts = token_ids.check_texts(inputs, model.options.max_text_bytes)
+    return ANSWERS[model.kind.asked](text_model, texts)

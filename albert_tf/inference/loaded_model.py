@@ -542,10 +542,7 @@ def load(
     token_lengths.check(config, kind)
     model: keras.Model
     if task is None:
-        head = weight_names.parts(checkpoint.config)[weight_names.MASKED_LM]
-        head_kind = "fill_mask" if head.keys() <= checkpoint.weights.keys() else "encoder"
-        options = model_kinds.Options(kind=head_kind, run_config=config, dtype=config.dtype)
-        model = export_source.load(checkpoint, options).network
+        model = export_source.load_pretrained(checkpoint, config).network
     else:
         model, _ = task.make_model(config, is_new=False)
         matching.assign_task_weights(checkpoint, model, with_head=True, log_level=logging.DEBUG)

@@ -114,6 +114,7 @@ class Kind(Served):
     Attributes:
         metrics: of a task of the user's own; none where there can be no such task.
         num_labels: how many labels a task has at least; 0 if it has none.
+        num_outputs: of an exported head; 0 if it has one for each label.
         has_class_weights: whether the loss may have weights of the classes.
         may_exit_early: whether there may be a head after each layer (`task_heads.Classifier`).
         is_percent: whether scores are percent.
@@ -131,6 +132,7 @@ class Kind(Served):
 
     metrics: ClassVar[tuple[str, ...]] = ()
     num_labels = 2
+    num_outputs = 0
     has_class_weights = False
     may_exit_early = False
     is_percent = False
@@ -410,13 +412,9 @@ class Kind(Served):
         outputs.pop("exit_logits", None)  # of all heads, where nothing says when to leave
         return outputs
 
-    def count_outputs(self, labels: Sequence[str]) -> int:
-        """Returns the outputs of a head with these labels; 0 if any number will do."""
-        return len(labels)
-
     def complete_labels(self, labels: tuple[str, ...], size: int, source: str) -> tuple[str, ...]:
         """Returns the labels of a head of `size` outputs: classes without labels are numbered."""
-        return labels or tuple(map(str, range(size)))
+        return labels or tuple(map(str, range(0 if self.num_outputs else size)))
 
     # Predictions.
 

@@ -9,7 +9,7 @@ from albert_tf.errors import require
 from albert_tf.kinds import metrics
 from albert_tf.kinds.base import TOKENS, Gold, Predictions, Scores, Task, Tensors, Tokens
 from albert_tf.kinds.classification import Classification, choose_label
-from albert_tf.kinds.served import QUESTION, SENTENCE, TextServer
+from albert_tf.kinds.served import QUESTION, SENTENCE
 from albert_tf.kinds.tables.task_rows import Columns
 from albert_tf.records import features
 from albert_tf.train_config import Lengths
@@ -26,7 +26,9 @@ class MultipleChoice(Classification):
     head = "MultipleChoice"
     description = "chooses among the answers to a question about a text"
     view = "choice"
+    asked = "choices"
     rank = 3
+    num_outputs = 1
 
     def count_texts(self, task: Task) -> int:
         return 1 + len(task.labels)
@@ -65,12 +67,6 @@ class MultipleChoice(Classification):
 
     def list_requests(self) -> dict[str, dict[str, list[Any]]]:
         return {"question": {"passage": [SENTENCE], "question": [QUESTION], "options": [[]]}}
-
-    def answer(self, server: TextServer, inputs: Tensors) -> dict[str, Any]:
-        return server.answer_choices(inputs)
-
-    def count_outputs(self, labels: Sequence[str]) -> int:
-        return 1
 
     def complete_labels(self, labels: tuple[str, ...], size: int, source: str) -> tuple[str, ...]:
         require(bool(labels), f"{source} does not name its choices: give --labels=A,B,C,D.")

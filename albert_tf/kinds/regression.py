@@ -20,6 +20,7 @@ class Regression(base.Kind):
 
     metrics = ("pearson", "spearman")
     num_labels = 0
+    num_outputs = 1
     may_exit_early = True
     head = "Regression"
     description = "gives a number for a text, or for a pair of texts"
@@ -34,12 +35,6 @@ class Regression(base.Kind):
     def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
         outputs = self.apply(network, ids)
         return {"value": outputs.pop("logits")[:, 0], **outputs}
-
-    def count_outputs(self, labels: Sequence[str]) -> int:
-        return 1
-
-    def complete_labels(self, labels: tuple[str, ...], size: int, source: str) -> tuple[str, ...]:
-        return ()
 
     def make_label_ids(self, values: Sequence[Any], labels: Sequence[str]) -> np.ndarray:
         return np.array([[value or 0.0] for value in values], np.float32)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 Tensors = Mapping[str, Any]
 # Names of signatures and of their inputs.
@@ -19,15 +19,6 @@ _REPLIES = {
 WINDOWS = "; a longer text is read in windows that overlap"
 
 
-class TextServer(Protocol):
-    """The tokenizer and the network in a graph, as `export.signatures` has them."""
-
-    def answer_texts(self, inputs: Tensors) -> dict[str, Any]: ...
-    def answer_choices(self, inputs: Tensors) -> dict[str, Any]: ...
-    def answer_questions(self, inputs: Tensors) -> dict[str, Any]: ...
-    def mark_spans(self, inputs: Tensors) -> dict[str, Any]: ...
-
-
 @dataclasses.dataclass(frozen=True)
 class Served:
     """A kind of exported model. `options` are `export.model_kinds.Options`.
@@ -42,6 +33,7 @@ class Served:
         choices: the flags of an export that mean something, of those that not all kinds have.
         cut: what becomes of a text that is too long, for the card of the model.
         view: how bin/demo shows its answers, a key of `demo.VIEWS`.
+        asked: how texts are packed and answered, a key of `export.signatures.ANSWERS`.
         reply: the method of TensorFlow Serving for serialised examples, if it is not predict.
         has_label_thresholds: whether labels are predicted by thresholds, tuned on dev.
         may_be_none: whether a question may have no answer in the text.
@@ -57,6 +49,7 @@ class Served:
     choices: ClassVar[tuple[str, ...]] = ()
     cut: ClassVar[str] = "; of a longer text the end is not read, and no reply says so"
     view: ClassVar[str] = "nearest"
+    asked: ClassVar[str] = "texts"
     reply: ClassVar[str] = ""
     has_label_thresholds = False
     may_be_none = False
@@ -82,7 +75,3 @@ class Served:
     def list_requests(self) -> dict[str, dict[str, list[Any]]]:
         """Returns {signature: {input of text: those of an example}}, the most usual first."""
         return {TEXT: {TEXT: [SENTENCE]}}
-
-    def answer(self, server: TextServer, inputs: Tensors) -> dict[str, Any]:
-        """Returns the outputs for texts."""
-        return server.answer_texts(inputs)

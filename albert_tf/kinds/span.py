@@ -9,7 +9,7 @@ import numpy as np
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.kinds import base, squad_metrics
 from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
-from albert_tf.kinds.served import QUESTION, SENTENCE, WINDOWS, TextServer
+from albert_tf.kinds.served import QUESTION, SENTENCE, WINDOWS
 from albert_tf.kinds.spans import qa_windows, span_features
 from albert_tf.kinds.spans.qa_windows import AnswerOptions
 from albert_tf.kinds.spans.span_features import Question
@@ -38,6 +38,7 @@ class Span(base.Kind):
     windowed_texts = "questions"
     cut = WINDOWS
     view = "answer"
+    asked = "questions"
     files = (qa_windows.WINDOWS,)
     lengths = ("doc_stride", "max_query_length")
     crowded_text = "context"
@@ -114,9 +115,6 @@ class Span(base.Kind):
 
     def list_requests(self) -> dict[str, dict[str, list[Any]]]:
         return {"question": {"question": [QUESTION], "context": [SENTENCE]}}
-
-    def answer(self, server: TextServer, inputs: Tensors) -> dict[str, Any]:
-        return server.answer_questions(inputs)
 
     def choose_head(self, config: FinetuneConfig) -> Any:
         from albert_tf.model import task_heads

@@ -10,7 +10,7 @@ from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import require
 from albert_tf.kinds import base, metrics
 from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
-from albert_tf.kinds.served import WINDOWS, Served, TextServer
+from albert_tf.kinds.served import WINDOWS, Served
 from albert_tf.kinds.spans import qa_windows, tag_schemes, token_features
 from albert_tf.kinds.spans.token_features import TaggedText
 from albert_tf.kinds.tables import token_tables
@@ -31,6 +31,7 @@ class TokenClassification(base.Kind):
     head = "TokenClassifier"
     description = "marks spans in a text, of any length"
     view = "spans"
+    asked = "spans"
     parts = frozenset({"encoder", "token_classifier"})
     labels_weight = "cls/token_classification/output_bias"
     choices = ("labels",)
@@ -129,9 +130,6 @@ class TokenClassification(base.Kind):
 
     def list_requests(self) -> dict[str, dict[str, list[Any]]]:
         return Served.list_requests(self)
-
-    def answer(self, server: TextServer, inputs: Tensors) -> dict[str, Any]:
-        return server.mark_spans(inputs)
 
     def complete_labels(self, labels: tuple[str, ...], size: int, source: str) -> tuple[str, ...]:
         require(bool(labels), f"{source} does not name its tags: give --labels=O,B-PER,I-PER.")
