@@ -40,8 +40,6 @@ It takes the token ids of one request, padded to the length below: tokenize with
 the checkpoint. **Feed the inputs by name.** In the file their order is {order}:
 in another order they give wrong answers without an error.
 
-| | name | type | what |
-|---|---|---|---|
 {tensors}
 
 ```python
@@ -61,8 +59,12 @@ def write(model: ExportedModel, content: bytes, path: str, notes: str = "") -> N
     """Writes the content of a file, and its card as `path`.md, which has the notes."""
     answer = _open(content)
     given, made = answer.get_input_details(), answer.get_output_details()
-    labels = model.options.labels
-    if labels:
+    rows = [
+        [side, f"`{x}`", f"{np.dtype(y['dtype'])} {y['shape'].tolist()}", model_card.explain(x)]
+        for side, details in (("in", given), ("out", made))
+        for x, y in details.items()
+    ]
+    if labels := model.options.labels:
         notes += f"\nLabels, in the order of their ids: {', '.join(labels)}.\n"
     card = _CARD.format(
         title=os.path.basename(path),
@@ -72,12 +74,7 @@ def write(model: ExportedModel, content: bytes, path: str, notes: str = "") -> N
         scores=f" ({model.scores})" if model.scores else "",
         notes=notes,
         order=", ".join(f"`{x}`" for x in sorted(given, key=lambda x: given[x]["index"])),
-        tensors="\n".join(
-            f"| {side} | `{name}` | {np.dtype(x['dtype'])} {x['shape'].tolist()} | "
-            f"{model_card.MEANINGS[name]} |"
-            for side, details in (("in", given), ("out", made))
-            for name, x in details.items()
-        ),
+        tensors=model_card.make_table(["", "name", "type", "what"], rows),
         signature=TOKEN_IDS,
     )
     files.write_bytes(f"{path}.md", card.encode())

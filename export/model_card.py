@@ -3,10 +3,8 @@
 import base64
 import json
 import os
-import re
 import shlex
-from collections.abc import Mapping, Sequence
-from importlib import resources
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -23,11 +21,10 @@ from albert_tf.records import features
 NAME = "MODEL.md"
 # The newest server.
 SERVER = "2.20.0"
-# Meanings of inputs and outputs.
+_COLUMNS = "as many columns as the text with most of all that are answered together has"
+# Meanings of inputs and outputs whose names do not say them.
 MEANINGS: Mapping[str, str] = {
-    "text": "a text",
     "text_pair": "the second text of a pair",
-    "passage": "a text",
     "question": "a question about it",
     "options": "the answers to choose from",
     "context": "the text that holds the answer",
@@ -39,38 +36,26 @@ MEANINGS: Mapping[str, str] = {
     "inputs": "serialised tf.train.Examples: int64 lists of the names of `token_ids`",
     "sequence_output": "a vector for each piece, 0 for padding",
     "pooled_output": "a vector for the whole",
-    "embedding": "a vector for the text",
-    "logits": "a score for each label",
     "probabilities": "of the labels, or guesses (0 for those that are empty)",
-    "labels": "those that apply, whose probability is over their threshold, then empty ones; as "
-    "many as the text with most of all that are answered together has",
+    "labels": f"those whose probability is over their threshold, then empty ones; {_COLUMNS}",
     "num_labels": "how many of `labels` are not empty",
     "num_spans": "how many spans the text has; what follows is empty or 0",
-    "span_texts": "the spans of the text in their order; as many columns as the text with most of "
-    "all that are answered together has",
-    "span_types": "what they are",
+    "span_texts": f"the spans of the text in their order; {_COLUMNS}",
     "span_starts": "their first characters in the text, counted from 0, and not in bytes",
     "span_ends": "the characters after their last",
     "span_scores": "the mean probability of the tags of their words",
     "tags": "the likeliest tag of each piece; empty for padding",
     "num_layers": "how many layers ran until the answer was sure",
-    "label": "the likeliest label",
     "choice": "the likeliest of the labels of the options",
-    "value": "a number",
     "classes": "the labels, in the order of their probabilities",
-    "scores": "their probabilities",
-    "outputs": "a number",
     "masked_lm_logits": "a score for each piece of the vocabulary, for each [MASK]",
     "top_ids": "the likeliest pieces for each [MASK], best first",
-    "top_probabilities": "of these",
-    "tokens": "the likeliest pieces for each [MASK], best first; ▁ stands for a space; as many "
-    "rows as the text with most [MASK] of all that are answered together has, others are empty",
+    "tokens": "the likeliest pieces for each [MASK], best first, ▁ for a space; rows are empty "
+    "beyond the text's own",
     "start_logits": "a score for each piece to be the first of the answer",
     "end_logits": "a score for each piece to be the last of the answer",
-    "start_top_log_probs": "of the likeliest first pieces",
-    "start_top_index": "their places",
+    "start_top_log_probs": "of the likeliest first pieces, whose places are the index",
     "end_top_log_probs": "of the likeliest last pieces for each first one, list after list",
-    "end_top_index": "their places",
     "cls_logits": "high if there is no answer",
     "answer": "the best answer; empty if the context has none. Of a very long context the "
     f"first {window_ops.MAX_WINDOWS} windows are read",
@@ -83,56 +68,38 @@ MEANINGS: Mapping[str, str] = {
 _SERIALIZED = "inputs"  # the input of serialised examples
 _NUM_SHOWN = 8  # token ids of an example
 
-# For a server: the file without its comments.
-_BATCHING = resources.files("albert_tf").joinpath("serving/batching.config").read_text("utf-8")
-BATCHING = re.sub("^#.*\n", "", _BATCHING, flags=re.MULTILINE)
-_NO_PADDING = """\
-Padding is skipped: a batch costs what its pieces cost, so that short and long texts
-may be answered together, and token ids may be padded to any length.
-"""
-_CARD = """\
+_MODEL = """\
 # {title}
 
 An ALBERT that {model.kind.description}, for TensorFlow Serving.
 Made from `{source}`{scores}: {config.num_hidden_layers} layers of {config.hidden_size}, \
 vocabulary {config.vocab_size}, {model.options.dtype} weights.
-It reads {longest} pieces at once{cuts}.
-{notes}
+It reads {longest} pieces at once{cuts}."""
+_FILES = """\
 `assets/` holds the config, the vocabulary and the labels; `assets.extra/` a request for each
 signature, with which the server warms up. `sha256.json` has the hashes of all files, which this
 project checks before it loads them, and servers do not. After a copy, in this folder:
 
-    sed -n 's/^  "\\(.*\\)": "\\(.*\\)",*$/\\2  \\1/p' sha256.json | sha256sum --check --quiet
-
+    sed -n 's/^  "\\(.*\\)": "\\(.*\\)",*$/\\2  \\1/p' sha256.json | sha256sum --check --quiet"""
+_SERVER = """\
 ## Start a server
 
 In this folder, or in a copy of it:
 
     {docker}
 
-To have TensorFlow Serving answer requests together that come at once, write this to a file
-`batching.config`, put
-`-v "$PWD/batching.config:/batching.config"` before the name of the image, and
-`--enable_batching=true --batching_parameters_file=/batching.config` after it:
-
-```
-{batching}```
-
-A batch is filled up with copies of a row, which change nothing. `pad_variable_length_inputs` must
-stay false: the server would pad `input_mask` with its first number, 1. The graph pads texts itself;
-token ids must have one length in all requests, padded by the client with `input_mask` 0.
-{padding}
-A batch is refused as a whole, so that one client's bad token ids or long text are an error for all
-whose requests came at once: check them before, or serve them without batching. A request of more
-rows than `max_batch_size` is refused, too.
-
+It may answer requests together that come at once: `albert_tf/serving/README.md` of this project has
+the command, and the file of parameters. Then the token ids of all requests must have one length,
+and one client's bad ids or long text are an error for the whole batch."""
+_NO_PADDING = """\
+Padding is skipped: a batch costs what its pieces cost, so that short and long texts
+may be answered together, and token ids may be padded to any length."""
+_REQUESTS = """\
 ## Requests
 
 `?` is any number; the first, that of rows, is the same for all inputs of a request. What does not
-fit, or holds ids outside the vocabulary, is refused with INVALID_ARGUMENT and a sentence.
-
-{limits}
-{signatures}
+fit, or holds ids outside the vocabulary, is refused with INVALID_ARGUMENT and a sentence."""
+_PYTHON = """\
 ## From Python, by gRPC
 
 Wants `pip install tensorflow-serving-api`.
@@ -147,11 +114,10 @@ server = prediction_service_pb2_grpc.PredictionServiceStub(channel)
 request = predict_pb2.PredictRequest()
 request.model_spec.name = "{title}"
 request.model_spec.signature_name = "{signature}"
-{grpc}
+{inputs}
 for name, value in server.Predict(request, timeout=30).outputs.items():
     print(name, tf.make_ndarray(value))
-```
-"""
+```"""
 
 
 def write(
@@ -165,58 +131,75 @@ def write(
 
     `functions` are the signatures, traced.
     """
-    versions = os.path.dirname(target)
-    title = serving_api.make_model_name(versions)
-    name = next(iter(signatures))
+    sections = _list_sections(model, signatures, functions, os.path.dirname(target))
+    content = "\n\n".join(sections) + "\n"
+    files.write_bytes(os.path.join(folder, NAME), content.encode())
+
+
+def _list_sections(
+    model: ExportedModel,
+    signatures: Mapping[str, Signature],
+    functions: Mapping[str, ConcreteFunction],
+    versions: str,
+) -> Iterator[str]:
+    title, name = serving_api.make_model_name(versions), next(iter(signatures))
     config, options = model.config, model.options
     longest = options.run_config.max_seq_length if options.text else config.max_position_embeddings
-    notes = ""
-    if options.labels:
-        notes += f"\nLabels, in the order of their ids: {', '.join(options.labels)}.\n"
-    if options.null_threshold is not None and options.text:
-        threshold = f"{options.null_threshold:g}"
-        notes += f"\nThe threshold of `null_odds`, above which there is no answer: {threshold}.\n"
-    if options.thresholds:
-        thresholds = ", ".join(f"{name} {x:.4g}" for name, x in options.thresholds.items())
-        notes += f"\nThe thresholds of probabilities, above which a label applies: {thresholds}.\n"
-    run = options.run_config
-    if "num_layers" in functions[name].structured_outputs:
-        notes += f"\nPatience is {run.exit_patience}: the layers are left when that many heads in "
-        notes += "a row agree with\nthe one before. An answer does not depend on the other rows "
-        notes += "of a request.\n"
-        notes += _describe_exits(options.exits) if options.exits else ""
-    padding = ""
-    if not getattr(model.network, "reads_padding", False):
-        padding = _NO_PADDING
-    limits = ""
-    if options.text:
-        limits += f"A text of more than {options.max_text_bytes} bytes in UTF-8 is refused, too.\n"
-    text = _CARD.format(
+    yield _MODEL.format(
         title=title,
-        docker=make_docker_command(versions, '"$(dirname "$PWD")"'),
         model=model,
         source=hub.name_for_card(model.source),
         scores=f" ({model.scores})" if model.scores else "",
         config=config,
         longest=longest,
         cuts=model.kind.cut if options.text else "",
-        notes=notes,
-        limits=limits,
-        padding=padding,
-        signatures=_describe_signatures(title, signatures, functions),
-        batching=BATCHING,
-        signature=name,
-        grpc="\n".join(_set_input(*item) for item in signatures[name].example.items()),
     )
-    files.write_bytes(os.path.join(folder, NAME), text.encode())
+    if options.labels:
+        yield f"Labels, in the order of their ids: {', '.join(options.labels)}."
+    if options.null_threshold is not None and options.text:
+        threshold = f"{options.null_threshold:g}"
+        yield f"The threshold of `null_odds`, above which there is no answer: {threshold}."
+    if options.thresholds:
+        thresholds = ", ".join(f"{label} {x:.4g}" for label, x in options.thresholds.items())
+        yield f"The thresholds of probabilities, above which a label applies: {thresholds}."
+    if "num_layers" in functions[name].structured_outputs:
+        yield from _describe_exits(model)
+    yield _FILES
+    yield _SERVER.format(docker=make_docker_command(versions, '"$(dirname "$PWD")"'))
+    if not getattr(model.network, "reads_padding", False):
+        yield _NO_PADDING
+    yield _REQUESTS
+    if options.text:
+        yield f"A text of more than {options.max_text_bytes} bytes in UTF-8 is refused, too."
+    for key in signatures:
+        if key != DEFAULT:
+            yield _describe_signature(key, title, signatures, functions)
+    inputs = "\n".join(_set_input(*item) for item in signatures[name].example.items())
+    yield _PYTHON.format(title=title, signature=name, inputs=inputs)
 
 
-def _describe_exits(curve: Sequence[Mapping[str, float]]) -> str:
-    """Returns what each patience takes and scores."""
-    numbers = [[f"{x:.4g}" for x in row.values()] for row in curve]
-    rows = [[*curve[0]], ["---"] * len(curve[0]), *numbers]
-    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    return f"Scores are those of dev; the last patience runs all layers.\n\n{table}"
+def _describe_exits(model: ExportedModel) -> Iterator[str]:
+    """Yields when layers are left, and what each patience takes and scores, if that is known."""
+    yield (
+        f"Patience is {model.options.run_config.exit_patience}: the layers are left when that many "
+        "heads in a row agree with\nthe one before. An answer does not depend on the other rows of "
+        "a request."
+    )
+    if curve := model.options.exits:
+        yield "Scores are those of dev; the last patience runs all layers."
+        numbers = [[f"{x:.4g}" for x in row.values()] for row in curve]
+        yield make_table([*curve[0]], numbers)
+
+
+def explain(name: str) -> str:
+    """Returns what an input or output means, where its name does not say it."""
+    return MEANINGS.get(name, "")
+
+
+def make_table(header: list[str], rows: list[list[str]]) -> str:
+    """Returns a table of Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def make_docker_command(folder: str, word: str = "") -> str:
@@ -234,33 +217,27 @@ def make_docker_command(folder: str, word: str = "") -> str:
     return f"{run}-v {word}:/models/{name} {image}"
 
 
-def _describe_signatures(
-    title: str, signatures: Mapping[str, Signature], functions: Mapping[str, ConcreteFunction]
+def _describe_signature(
+    name: str,
+    title: str,
+    signatures: Mapping[str, Signature],
+    functions: Mapping[str, ConcreteFunction],
 ) -> str:
-    """Returns a section for each signature; the default one has another name, too."""
-    sections = []
-    for name, signature in signatures.items():
-        if name == DEFAULT:
-            continue
-        also = f", also `{DEFAULT}`" if signature is signatures[DEFAULT] else ""
-        verb = signature.method.rpartition("/")[-1]
-        table = _describe_tensors(signature, functions[name])
-        body = _make_rest_body(name, signatures).replace("'", r"'\''")
-        url = f"http://localhost:8501/v1/models/{title}:{verb}"
-        curl = f"    curl -d '{body}' \\\n        {url}"
-        sections += [f"### `{name}`{also} ({verb})", "", *table, "", curl, ""]
-    return "\n".join(sections)
-
-
-def _describe_tensors(signature: Signature, function: ConcreteFunction) -> list[str]:
-    """Returns the table of what a signature takes, and of what the function gives."""
-    sides = (("in", signature.inputs), ("out", function.structured_outputs))
+    """Returns what a signature takes and gives, and a request; the default has a second name."""
+    signature = signatures[name]
+    also = f", also `{DEFAULT}`" if signature is signatures[DEFAULT] else ""
+    verb = signature.method.rpartition("/")[-1]
+    sides = (("in", signature.inputs), ("out", functions[name].structured_outputs))
     rows = [
-        f"| {side} | `{key}` | {_describe_type(spec)} | {MEANINGS[key]} |"
+        [side, f"`{key}`", _describe_type(spec), explain(key)]
         for side, specs in sides
         for key, spec in sorted(specs.items())
     ]
-    return ["| | name | type | what |", "|---|---|---|---|", *rows]
+    body = _make_rest_body(name, signatures).replace("'", r"'\''")
+    url = f"http://localhost:8501/v1/models/{title}:{verb}"
+    curl = f"    curl -d '{body}' \\\n        {url}"
+    table = make_table(["", "name", "type", "what"], rows)
+    return f"### `{name}`{also} ({verb})\n\n{table}\n\n{curl}"
 
 
 def _describe_type(spec: tf.TensorSpec) -> str:
@@ -271,32 +248,24 @@ def _describe_type(spec: tf.TensorSpec) -> str:
 def _make_rest_body(name: str, signatures: Mapping[str, Signature]) -> str:
     """Returns the JSON of a request by REST to a signature."""
     signature = signatures[name]
+    ids = signatures[TOKEN_IDS].example
+    example = {key: tf.nest.flatten(_to_list(x)) for key, x in ids.items()}
     body: dict[str, Any]
     if _SERIALIZED not in signature.inputs:
-        body = {"inputs": {key: _to_list(value) for key, value in signature.example.items()}}
-    else:
-        example = _make_example(signatures)
+        body = {"inputs": {key: _to_list(x) for key, x in signature.example.items()}}
+    elif signature.method == PREDICT:
         content = base64.b64encode(features.to_example(example)).decode()
         body = {"inputs": {_SERIALIZED: [{"b64": content}]}}
-        if signature.method != PREDICT:
-            body = {"examples": [example]}
+    else:
+        body = {"examples": [example]}
     return json.dumps({"signature_name": name, **body}, ensure_ascii=False)
-
-
-def _make_example(signatures: Mapping[str, Signature]) -> dict[str, list[int]]:
-    ids = signatures[TOKEN_IDS].example
-    return {key: tf.nest.flatten(_to_list(x)) for key, x in ids.items()}
 
 
 def _to_list(value: tf.Tensor) -> list:
     """Returns an input as JSON has it, long ids cut short."""
-    return tf.nest.map_structure(
-        lambda x: x.decode() if isinstance(x, bytes) else x, _shorten(value).numpy().tolist()
-    )
-
-
-def _shorten(value: tf.Tensor) -> tf.Tensor:
-    return value if value.dtype == tf.string else value[..., :_NUM_SHOWN]
+    if value.dtype == tf.string:
+        return tf.nest.map_structure(bytes.decode, value.numpy().tolist())
+    return value[..., :_NUM_SHOWN].numpy().tolist()
 
 
 def _set_input(name: str, value: tf.Tensor) -> str:

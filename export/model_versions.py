@@ -11,11 +11,9 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.checkpoints import tf_checkpoint
-from albert_tf.errors import UserError, refuse_output_folder
+from albert_tf.errors import UserError, refuse_output_folder, require
 from albert_tf.export import model_card, saved_model, serving_api, signatures
 from albert_tf.export.model_kinds import ExportedModel
-
-_HIGHEST = 2**63 - 1  # a server's versions are int64
 
 
 def write(model: ExportedModel, folder: str, version: int | None = None) -> str:
@@ -48,18 +46,13 @@ def write(model: ExportedModel, folder: str, version: int | None = None) -> str:
 def choose_folder(folder: str, version: int | None = None) -> str:
     """Returns the folder of a new version, see `write`.
 
-    Raises `UserError` if it exists, a server cannot have it, or `folder` is none.
+    Raises `UserError` if it exists, or `folder` is not one.
     """
     refuse_output_folder(folder, "to")
     version = version or 1 + max(list_versions(folder), default=0)  # after the highest
-    if version > _HIGHEST:
-        raise UserError(
-            f"version {version} is over {_HIGHEST}, the highest that a server takes. "
-            "Take a lower --version."
-        )
     target = os.path.join(folder, str(version))
-    if tf.io.gfile.exists(target):
-        raise UserError(f"{target} exists. Take another --version, or none for the next free one.")
+    message = f"{target} exists. Take another --version, or none for the next free one."
+    require(not tf.io.gfile.exists(target), message)
     return target
 
 

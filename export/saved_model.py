@@ -16,16 +16,13 @@ from tensorflow.types.experimental import ConcreteFunction
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import model_checkpoint
-from albert_tf.errors import UserError, find_remedy, reason
+from albert_tf.errors import UserError
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.serving_api import PREDICT, Signature
 from albert_tf.model import weight_names, xla
 
 KIND, LABELS = "kind.txt", "labels.txt"
 GRAPH = "saved_model.pb"
-# What TensorFlow raises while it reads another file than it wrote.
-_DAMAGED = (OSError, RuntimeError, IndexError, KeyError, ValueError)
-# What every version has.
 
 
 def save(
@@ -50,12 +47,7 @@ def load(folder: str) -> Mapping[str, ConcreteFunction]:
     import tensorflow_text  # noqa: F401  (registers its operations)
 
     files.check_hashes(folder)
-    try:
-        return tf.saved_model.load(folder).signatures
-    except (*_DAMAGED, tf.errors.OpError) as error:
-        if find_remedy(error):  # the disk fails
-            raise
-        raise UserError(f"{folder} is damaged: {reason(error)}. Export it again.") from None
+    return tf.saved_model.load(folder).signatures
 
 
 def trace(signature: Signature) -> ConcreteFunction:

@@ -20,7 +20,7 @@ from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.onnx import onnx_folder
 from albert_tf.export.onnx.int8_arguments import Int8Arguments
 from albert_tf.export.onnx.onnx_folder import Arrays
-from albert_tf.kinds import task_dataset, task_table
+from albert_tf.kinds import task_table
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.records import features, input_pipeline
 from albert_tf.tasks import finetuned_model, inference, predictions
@@ -83,7 +83,7 @@ def export(arguments: Int8Arguments, folder: str) -> str:
             path = os.path.join(target, GRAPH)
             tf.io.gfile.makedirs(os.path.dirname(path))
             files.write_bytes(path, files.read_bytes(int8, "graph"))
-            if onnx_folder.has_class(source.exported):
+            if source.exported.options.kind in onnx_folder.CLASSES:
                 onnx_folder.write_config(source.finetuned.checkpoint, source.exported, target)
             files.write_bytes(os.path.join(target, model_card.NAME), card.encode())
             files.write_hashes(target, files.list_files(target))
@@ -149,14 +149,8 @@ def read_records(source: Source) -> dict[str, np.ndarray]:
     """Returns the features of all records of dev, [N, ...] each."""
     dataset = source.dev
     spec = dataset.task.make_features(source.finetuned.config.max_seq_length)
-    try:
-        raw = [*input_pipeline.read([dataset.records]).as_numpy_iterator()]
-        if len(raw) != dataset.num_records:
-            raise task_dataset.damaged_error(dataset, "some records are missing")
-        batch = features.parse(tf.constant(raw), spec)
-    except input_pipeline.DAMAGED as error:
-        raise task_dataset.damaged_error(dataset, error) from None
-    return {name: x.numpy() for name, x in batch.items()}
+    raw = [*input_pipeline.read([dataset.records]).as_numpy_iterator()]
+    return {name: x.numpy() for name, x in features.parse(tf.constant(raw), spec).items()}
 
 
 def run(source: Source, records: Arrays, path: str) -> dict[str, np.ndarray]:

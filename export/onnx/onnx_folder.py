@@ -25,7 +25,7 @@ from albert_tf import children, files, hub
 from albert_tf.checkpoints import hugging_face, hugging_face_card, hugging_face_vocabulary
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import PROBLEM_TYPE
-from albert_tf.errors import UserError, reason
+from albert_tf.errors import UserError, reason, require
 from albert_tf.export import export_source, model_card
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.model_kinds import ExportedModel
@@ -37,7 +37,7 @@ INPUTS = {features.INPUT_MASK: "attention_mask", features.SEGMENT_IDS: "token_ty
 Arrays = Mapping[str, np.ndarray]
 GRAPH = "onnx/model.onnx"
 # Classes of transformers by the head that a kind of model has.
-_CLASSES = {
+CLASSES = {
     "encoder": "AlbertModel",
     "sentence_embedding": "AlbertModel",
     "fill_mask": "AlbertForMaskedLM",
@@ -70,8 +70,6 @@ float32, {megabytes:.2f} MB.
 In ONNX Runtime its outputs differ by {difference:.1e} at most from those of the checkpoint, which
 go up to {largest:.3g}.
 
-| | name | axes |
-|---|---|---|
 {tensors}
 
 Ids are int64. ONNX Runtime refuses ids beyond the vocabulary; negative ones count from its end.
@@ -91,14 +89,6 @@ const model = await pipeline("{use}", "FOLDER", {{ dtype: "fp32" }});
 """
 
 
-@dataclasses.dataclass(frozen=True)
-class Difference:
-    """Holds the largest number of the network, and the largest difference of a graph from it."""
-
-    largest: float
-    difference: float
-
-
 def export(source: SourceConfig, folder: str) -> str:
     """Writes the folder: whole, or not at all; returns it.
 
@@ -109,7 +99,7 @@ def export(source: SourceConfig, folder: str) -> str:
     config = ExportConfig(source=source, text=False)
     checkpoint, task, run_config = export_source.read_source(source)
     model = export_source.choose(config, checkpoint, task, drop_exits(run_config))
-    if (kind := model.options.kind) not in _CLASSES:
+    if (kind := model.options.kind) not in CLASSES:
         raise UserError(
             f"{model.source} is of kind {kind}: transformers has no such head, so that nothing "
             "would load its ONNX. Fine-tune with --set null_answer=null_score for one that it has."
@@ -228,19 +218,12 @@ def measure_seconds(model: ExportedModel, session: Any, length: int) -> float:
     return statistics.median(seconds[1:])
 
 
-def check(model: ExportedModel, path: str) -> Difference:
-    """Compares as `compare`; raises `UserError` if ONNX Runtime gives other outputs."""
-    found = compare(model, path)
-    if not found.difference <= _TOLERANCE * max(1, found.largest):  # NaN, too
-        raise UserError(
-            f"ONNX Runtime's outputs differ from those of {model.source} by "
-            f"{found.difference:.1e}: nothing is written. Take bin/export_saved_model."
-        )
-    return found
+def check(model: ExportedModel, path: str) -> tuple[float, float]:
+    """Compares a graph in ONNX Runtime with the network, at tokens that are no padding.
 
-
-def compare(model: ExportedModel, path: str) -> Difference:
-    """Compares a graph in ONNX Runtime with the network, at tokens that are no padding."""
+    Returns the largest number of the network, and the largest difference from it. Raises
+    `UserError` if that is too large.
+    """
     ids = _make_ids(model)
     outputs = run(open_session(path), to_inputs(model, ids))
     largest = difference = 0.0
@@ -256,13 +239,18 @@ def compare(model: ExportedModel, path: str) -> Difference:
         pair = [x[pair[0] > -1e29] for x in pair]  # where no answer can be
         largest = max(largest, float(np.abs(pair[0]).max()))
         difference = float(np.maximum(difference, np.abs(pair[0] - pair[1]).max()))
-    return Difference(largest, difference)
+    require(
+        difference <= _TOLERANCE * max(1, largest),  # NaN, too, is not
+        f"ONNX Runtime's outputs differ from those of {model.source} by {difference:.1e}: nothing "
+        "is written. Take bin/export_saved_model.",
+    )
+    return largest, difference
 
 
 def write_config(checkpoint: ModelCheckpoint, model: ExportedModel, folder: str) -> None:
     """Writes the config and the vocabulary of transformers, without weights."""
     kind, labels = model.options.kind, model.options.labels
-    values = hugging_face.make_config(checkpoint, _CLASSES[kind])
+    values = hugging_face.make_config(checkpoint, CLASSES[kind])
     if labels and kind != "multiple_choice":
         values["id2label"] = {str(i): name for i, name in enumerate(labels)}
         values["label2id"] = {name: i for i, name in enumerate(labels)}
@@ -271,11 +259,6 @@ def write_config(checkpoint: ModelCheckpoint, model: ExportedModel, folder: str)
     files.write_json(os.path.join(folder, hugging_face.CONFIG), values)
     longest = SentenceVectors(max_seq_length=model.options.run_config.max_seq_length)
     hugging_face_vocabulary.write(dataclasses.replace(checkpoint, vectors=longest), folder)
-
-
-def has_class(model: ExportedModel) -> bool:
-    """Whether transformers has the head of a model."""
-    return model.options.kind in _CLASSES
 
 
 def _make_ids(model: ExportedModel) -> dict[str, np.ndarray]:
@@ -295,21 +278,19 @@ def _make_ids(model: ExportedModel) -> dict[str, np.ndarray]:
     return {name: values[name].astype(np.int32) for name in model.inputs}
 
 
-def _make_card(model: ExportedModel, path: str, difference: Difference, title: str) -> str:
-    session, class_name = open_session(path), _CLASSES[model.options.kind]
+def _make_card(model: ExportedModel, path: str, difference: tuple[float, float], title: str) -> str:
+    session, class_name = open_session(path), CLASSES[model.options.kind]
     sides = (("in", session.get_inputs()), ("out", session.get_outputs()))
+    rows = [[side, f"`{x.name}`", ", ".join(map(str, x.shape))] for side, xs in sides for x in xs]
     suffix = class_name.removeprefix("AlbertFor").replace("AlbertModel", "FeatureExtraction")
     return _CARD.format(
         title=title,
         model=model,
         source=hub.name_for_card(model.source),
         megabytes=tf.io.gfile.stat(path).length / 1e6,
-        **vars(difference),
-        tensors="\n".join(
-            f"| {side} | `{x.name}` | {', '.join(map(str, x.shape))} |"
-            for side, tensors in sides
-            for x in tensors
-        ),
+        largest=difference[0],
+        difference=difference[1],
+        tensors=model_card.make_table(["", "name", "axes"], rows),
         auto=f"ORTModelFor{suffix}",
         use=hugging_face_card.USES[class_name][0],
     )
