@@ -7,32 +7,37 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tiny_exports
 
-from albert_tf.export import model_versions
+from albert_tf.export import model_versions, signatures
 
-# A process that has TensorFlow, and neither this project nor Keras.
+# A process that has TensorFlow and tensorflow-text, and not this project.
 STRANGER = """
 import sys
-sys.modules.update(dict.fromkeys(["albert_tf", "export", "keras"]))
-import numpy as np, tensorflow as tf
+sys.modules.update(dict.fromkeys(["albert_tf", "export"]))
+import numpy as np, tensorflow as tf, tensorflow_text
 folder, requests, answers = sys.argv[1:]
 loaded = tf.saved_model.load(folder)
 inputs = {name: tf.constant(x) for name, x in np.load(requests).items()}
 outputs = loaded.signatures["token_ids"](**inputs)
+of_text = loaded.signatures["text"](text=tf.constant(["the cafe, naïve", ""]))
+outputs["of_text"] = of_text["probabilities"]
 np.savez(answers, **{name: x.numpy() for name, x in outputs.items() if x.dtype != tf.string})
 """
 
 
 @pytest.mark.full
 def test_a_fresh_process_needs_none_of_this_code(exported, tmp_path):
-    model, folder = exported("classification")
+    model, folder = exported("classification", text=True)
     ids = tiny_exports.ids(model)
     np.savez(tmp_path / "requests.npz", **ids)
     paths = [folder, str(tmp_path / "requests.npz"), str(tmp_path / "answers.npz")]
     subprocess.run([sys.executable, "-c", STRANGER, *paths], check=True, cwd=tmp_path)
     wanted = tiny_exports.expected(model, ids)
     wanted = {name: x for name, x in wanted.items() if name not in ("label", "classes")}  # texts
+    answer = signatures.make_signatures(model)["text"].function
+    wanted["of_text"] = answer({"text": tf.constant(["the cafe, naïve", ""])})["probabilities"]
     tiny_exports.assert_same(dict(np.load(paths[-1])), wanted)
 
 

@@ -34,9 +34,7 @@ OUTPUTS = {
 def test_outputs_are_those_of_the_network(kind, tmp_path):
     model = tiny_exports.source(kind)
     path = onnx_folder.save_graph(model, str(tmp_path))
-    difference = onnx_folder.compare(model, path)
-    assert difference.largest > 0
-    assert difference.difference <= 1e-5 * max(1, difference.largest)
+    assert onnx_folder.check(model, path)[0] > 0  # or it raises
     session = onnx_folder.open_session(path)
     more = ["p_mask"] if kind == "span_or_none" else []
     assert [x.name for x in session.get_inputs()] == IDS + more
@@ -63,9 +61,7 @@ def test_every_config_and_each_weight_once(changes, tmp_path):
     path = str(tmp_path / "checkpoint")
     formats.write_folder(checkpoint, path)
     model = tiny_exports.read(path, "encoder", text=False)
-    difference = onnx_folder.compare(model, onnx_folder.save_graph(model, str(tmp_path)))
-    assert difference.largest > 0
-    assert difference.difference <= 1e-5 * max(1, difference.largest)
+    assert onnx_folder.check(model, onnx_folder.save_graph(model, str(tmp_path)))[0] > 0
     made = onnx_graph.make(model, IDS)
     onnx.checker.check_model(made, full_check=True)
     graph = made.graph

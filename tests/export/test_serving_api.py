@@ -10,16 +10,15 @@ import tensorflow as tf
 import tiny_exports
 from tensorflow_serving.apis import prediction_log_pb2, prediction_service_pb2_grpc
 
-from albert_tf.export import model_versions, serving_api, signatures
+from albert_tf.export import serving_api, signatures
 
 LOGS = {"predict_log": "Predict", "classify_log": "Classify", "regress_log": "Regress"}
 
 
 @pytest.fixture(scope="module", params=["classification", "regression", "fill_mask"])
-def served(request, tmp_path_factory):
+def served(request, exported):
     """The model, its folder, a client."""
-    model = tiny_exports.source(request.param)
-    folder = model_versions.write(model, str(tmp_path_factory.mktemp("models") / request.param))
+    model, folder = exported(request.param)
     with stand_in.serving(folder) as address, grpc.insecure_channel(address) as channel:
         yield model, folder, prediction_service_pb2_grpc.PredictionServiceStub(channel)
 
@@ -46,13 +45,8 @@ def test_there_is_a_request_for_every_signature_and_each_is_answered(served):
         assert response.model_spec.signature_name == name
         outputs = made[name].function(made[name].example)
         if method == "Predict":
-            assert set(response.outputs) == set(outputs)
-            for key, value in outputs.items():
-                answer = tf.make_ndarray(response.outputs[key])
-                if value.dtype == tf.float32:
-                    np.testing.assert_allclose(answer, value, 1e-5, 1e-5)
-                else:
-                    np.testing.assert_array_equal(answer, value)
+            answers = {key: tf.make_ndarray(x) for key, x in response.outputs.items()}
+            tiny_exports.assert_same(answers, outputs)
         elif method == "Classify":
             (row,) = response.result.classifications
             assert [x.label for x in row.classes] == list(tiny_exports.LABELS["classification"])

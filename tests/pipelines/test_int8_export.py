@@ -28,50 +28,35 @@ PROGRAM = ROOT / "bin/export --format=int8"
 TEXTS = ["naïve ﷺ", "the cafe", "sold", "2011 offices", "你好", "went on", "a, b", "(x)", "to them"]
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory, vocabulary):
-    """The folder of a run of regression, whose score any change lowers."""
-    return tiny_exports.write_run(tmp_path_factory.mktemp("runs") / "run", "regression", vocabulary)
-
-
-def write_rows(path, texts, labels):
-    rows = (json.dumps({"text": x, "label": y}) for x, y in zip(texts, labels, strict=True))
+def write_rows(path, labels):
+    rows = (json.dumps({"text": x, "label": y}) for x, y in zip(TEXTS, labels, strict=True))
     path.write_text("".join(f"{row}\n" for row in rows))
     return str(path)
 
 
-@pytest.fixture
-def flags(run, tmp_path):
-    """Flags that are right, with a train and a dev file."""
-    labels = [index % 3 for index in range(len(TEXTS))]
-    return {
-        "checkpoint": run,
+@pytest.fixture(scope="module")
+def source_flags(tmp_path_factory, vocabulary):
+    """Flags that are right, of a run of regression, whose score any change lowers.
+
+    The labels of the dev file are the answers of the float32 network.
+    """
+    folder = tmp_path_factory.mktemp("int8")
+    flags = {
+        "checkpoint": tiny_exports.write_run(folder / "run", "regression", vocabulary),
         "task": "own",
         "kind": "regression",
-        "train_file": write_rows(tmp_path / "train.jsonl", TEXTS, labels),
-        "dev_file": write_rows(tmp_path / "dev.jsonl", TEXTS, labels),
-        "cache_dir": str(tmp_path / "cache"),
-        "output_dir": str(tmp_path / "int8"),
+        "train_file": write_rows(folder / "train.jsonl", [k % 3 for k in range(len(TEXTS))]),
+        "cache_dir": str(folder / "cache"),
     }
-
-
-def to_arguments(flags, **changes):
-    return [f"--{name}={value}" for name, value in {**flags, **changes}.items()]
+    flags["dev_file"] = flags["train_file"]
+    labels = run_network(read(flags), folder)[1]["logits"][:, 0]
+    assert np.ptp(labels) > 0.1
+    return flags | {"dev_file": write_rows(folder / "own.jsonl", labels.tolist())}
 
 
 @pytest.fixture
-def quantizing(monkeypatch):
-    """Returns a function that makes int8 outputs float32 ones, changed."""
-
-    def replace(change):
-        def run(source, records, path, run=int8_export.run):
-            is_int8 = path.endswith(int8_export.GRAPH)
-            outputs = run(source, records, path.replace(int8_export.GRAPH, onnx_folder.GRAPH))
-            return {name: change(x) for name, x in outputs.items()} if is_int8 else outputs
-
-        monkeypatch.setattr(int8_export, "run", run)
-
-    return replace
+def flags(source_flags, tmp_path):
+    return {**source_flags, "output_dir": str(tmp_path / "int8")}
 
 
 def read(flags):
@@ -89,56 +74,69 @@ def run_network(source, folder):
     return records, int8_export.run(source, records, graph)
 
 
+def to_arguments(flags, **changes):
+    return [f"--{name}={value}" for name, value in {**flags, **changes}.items() if value]
+
+
 @pytest.fixture
-def right(flags, tmp_path):
-    """The flags with a dev file whose labels are the float32 network's answers."""
-    labels = run_network(read(flags), tmp_path)[1]["logits"][:, 0]
-    assert np.ptp(labels) > 0.1
-    return flags | {"dev_file": write_rows(tmp_path / "own.jsonl", TEXTS, labels.tolist())}
+def quantizing(monkeypatch):
+    """Returns a function that makes int8 outputs float32 ones, changed."""
 
+    def replace(change):
+        def run(source, records, path, run=int8_export.run):
+            is_int8 = path.endswith(int8_export.GRAPH)
+            outputs = run(source, records, path.replace(int8_export.GRAPH, onnx_folder.GRAPH))
+            return {name: change(x) for name, x in outputs.items()} if is_int8 else outputs
 
-def is_empty(flags):
-    """Whether no folder was written."""
-    return not os.path.exists(flags["output_dir"])
+        monkeypatch.setattr(int8_export, "run", run)
+
+    return replace
 
 
 def test_a_score_that_stays_is_written_with_its_card(
-    run_program, right, quantizing, monkeypatch, capsys
+    run_program, flags, quantizing, monkeypatch, capsys
 ):
     """An export that is killed leaves nothing under that name."""
-    quantizing(lambda x: x + 0.001)
-    folder = Path(right["output_dir"])
+    folder = Path(flags["output_dir"])
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(tf.io.gfile, "rmtree", lambda folder: None)  # the dead remove nothing
         patch.setattr(onnx_folder, "write_config", mock.Mock(side_effect=Killed))
-        run_program(PROGRAM, *to_arguments(right))
+        run_program(PROGRAM, *to_arguments(flags, max_loss=20))
     assert list(folder.parent.glob("int8.*.tmp/onnx/model_quantized.onnx"))
-    assert is_empty(right)
-    assert run_program(PROGRAM, *to_arguments(right, max_loss=0)) in (None, 0)
+    assert not folder.exists()
+    assert run_program(PROGRAM, *to_arguments(flags, max_loss=20)) in (None, 0)
     assert capsys.readouterr().out.splitlines()[-1] == str(folder)
-    card = (folder / "MODEL.md").read_text()
+    assert {"onnx", "config.json", "tokenizer.json", "sha256.json"} < {*os.listdir(folder)}
+    source = read(flags)
+    records, expected = run_network(source, folder)
+    outputs = int8_export.run(source, records, str(folder / int8_export.GRAPH))
+    assert 0 < np.abs(outputs["logits"] - expected["logits"]).max() < 0.3
+    quantizing(lambda x: x + 0.001)
+    equal = Path(f"{folder}_equal")
+    assert run_program(PROGRAM, *to_arguments(flags, output_dir=equal, max_loss="0")) in (None, 0)
+    card = (equal / "MODEL.md").read_text()
     assert "| float32 | 1 |" in card
     assert "| int8 | 1 |" in card
-    assert f"--checkpoint={os.path.basename(right['checkpoint'])} " in card
+    assert f"--checkpoint={os.path.basename(flags['checkpoint'])} " in card
 
 
 @pytest.mark.parametrize(
     "change", [np.negative, np.zeros_like, lambda x: x * np.nan], ids=["other", "equal", "NaN"]
 )
-def test_a_score_that_falls_is_refused(run_program, right, quantizing, change):
+def test_a_score_that_falls_is_refused(run_program, flags, quantizing, change):
     quantizing(change)
-    message = run_program(PROGRAM, *to_arguments(right, max_loss=10))
+    message = run_program(PROGRAM, *to_arguments(flags, max_loss=10))
     assert message.startswith("export: int8 lowers pearson on dev from 100.00 to ")
+    assert message.endswith("--quantize=float16.")
     assert "by more than --max_loss=10: nothing is written" in message
-    assert "\n" not in message
-    assert is_empty(right)
+    assert not os.path.exists(flags["output_dir"])
 
 
 def test_a_file_for_litert_is_written_if_its_score_stays(
-    run_program, right, monkeypatch, tmp_path, capsys
+    run_program, flags, monkeypatch, tmp_path, capsys
 ):
     file = tmp_path / "a.tflite"
-    arguments = [x for x in to_arguments(right) if "output_dir" not in x] + [f"--output={file}"]
+    arguments = to_arguments(flags, output_dir=None, output=file)
     run, outputs = litert.run, []
 
     def change(content, records):
@@ -154,15 +152,6 @@ def test_a_file_for_litert_is_written_if_its_score_stays(
     assert capsys.readouterr().out.splitlines()[-1] == str(file)
     card = Path(f"{file}.md").read_text()
     assert "pearson on all 9 examples of dev is 1 in int8, and 1 in float32." in card
-    both = run_program(PROGRAM, *to_arguments(right, output=file))
-    assert both == "export: pass either --output_dir, or --output, a file for LiteRT."
-
-
-def test_a_graph_that_is_not_the_network_is_refused(run_program, flags, monkeypatch):
-    monkeypatch.setattr(onnx_graph, "_ACTIVATIONS", dict.fromkeys(onnx_graph._ACTIVATIONS))
-    message = run_program(PROGRAM, *to_arguments(flags, max_loss=100))
-    assert message.startswith("export: ONNX Runtime's outputs differ from those of ")
-    assert is_empty(flags)
 
 
 def test_the_score_is_that_of_the_evaluation(flags, tmp_path):
@@ -196,38 +185,32 @@ def test_odds_that_move_past_the_served_threshold_lower_the_score(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"dev_file": "empty"}, "is empty"),
-        ({"dev_file": "missing"}, "no file matches"),
+        ({"dev_file": "missing.jsonl"}, "no file matches"),
         ({"checkpoint": "missing"}, "there is nothing at"),
         ({"kind": "multi_label", "labels": "x,y"}, "--labels: the model has none."),
         ({"kind": "multi_label"}, "--kind=multi_label: the model is of regression."),
         ({"task": "sst-2"}, "sst-2"),
         ({"max_loss": "-1"}, "max_loss"),
+        ({"output": "a.tflite"}, "pass either --output_dir, or --output, a file for LiteRT."),
+        ({"output_dir": ROOT, "checkpoint": "missing"}, f"--output_dir: {ROOT} exists"),
+        ({}, "ONNX Runtime's outputs differ from those of "),
     ],
 )
-def test_mistakes_are_one_line(run_program, flags, tmp_path, changes, sentence):
-    (tmp_path / "empty.jsonl").touch()
-    paths = {"empty": f"{tmp_path}/empty.jsonl", "missing": f"{tmp_path}/missing.jsonl"}
-    changes = {name: paths.get(value, value) for name, value in changes.items()}
+def test_mistakes_are_one_line(run_program, flags, monkeypatch, changes, sentence):
+    if not changes:
+        monkeypatch.setattr(onnx_graph, "_ACTIVATIONS", dict.fromkeys(onnx_graph._ACTIVATIONS))
     message = run_program(PROGRAM, *to_arguments(flags, **changes))
     assert sentence in message
     assert "\n" not in message
-    assert is_empty(flags)
+    assert not os.path.exists(flags["output_dir"])
 
 
-def test_a_folder_that_exists_is_refused_at_once(run_program, flags):
-    os.makedirs(flags["output_dir"])
-    message = run_program(PROGRAM, *to_arguments(flags, checkpoint="nothing"))
-    assert message.startswith(f"export: --output_dir: {flags['output_dir']} exists")
+def test_kinds_without_a_score_are_refused():
+    with pytest.raises(UserError, match=r"is of kind encoder, which has no score.*classification"):
+        int8_export.check_kind(tiny_exports.source("encoder"))
 
 
-@pytest.mark.parametrize("kind", ["encoder", "sentence_embedding", "fill_mask"])
-def test_kinds_without_a_score_are_refused(kind):
-    with pytest.raises(UserError, match=f"is of kind {kind}, which has no score.*classification"):
-        int8_export.check_kind(tiny_exports.source(kind))
-
-
-@pytest.mark.parametrize("kind", ["classification", "token_classification", "multiple_choice"])
+@pytest.mark.parametrize("kind", ["token_classification", "multiple_choice"])
 def test_int8_answers_depend_neither_on_the_batch_nor_on_padding(kind, tmp_path):
     model = tiny_exports.source(kind)
     graph = onnx_folder.save_graph(model, str(tmp_path))
@@ -248,13 +231,3 @@ def test_int8_answers_depend_neither_on_the_batch_nor_on_padding(kind, tmp_path)
         outputs = np.concatenate([onnx_folder.run(session, row)["logits"] for row in together])
         expected = onnx_folder.run(onnx_folder.open_session(graph), inputs)["logits"]
         assert 0 < np.abs(outputs - expected).max() < 0.2
-
-
-def test_a_real_one_has_the_files_of_transformers(run_program, right):
-    assert run_program(PROGRAM, *to_arguments(right, max_loss=20)) in (None, 0)
-    folder = Path(right["output_dir"])
-    assert {"onnx", "config.json", "tokenizer.json", "sha256.json"} < {*os.listdir(folder)}
-    source = read(right)
-    records, expected = run_network(source, folder)
-    outputs = int8_export.run(source, records, str(folder / int8_export.GRAPH))
-    assert 0 < np.abs(outputs["logits"] - expected["logits"]).max() < 0.3

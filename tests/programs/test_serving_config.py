@@ -79,7 +79,6 @@ def test_batches_have_allowed_sizes_and_are_never_padded_by_the_server():
     assert sizes[-1] == config.max_batch_size.value  # the server asks for it
     assert config.num_batch_threads.value >= 1
     assert not config.pad_variable_length_inputs
-    assert text_format.Parse(model_card.BATCHING, published("BatchingParameters")) == config
 
 
 def test_prometheus_is_on():

@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 import tensorflow as tf
 import tiny_texts
@@ -30,15 +27,17 @@ def test_ids_and_spans_are_those_of_python(compat):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("config", SETTINGS[::9], ids=str)  # test_normalization_ops has more
-def test_settings(config):
-    assert_same(tiny_texts.sentencepieces(config), tiny_texts.texts(1, 300))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("config", "rule"), [(PUBLISHED, "nmt_nfkc"), (KEEPING, "nfkc_cf")])
-def test_models_that_normalise_themselves(config, rule):
-    assert_same(tiny_texts.sentencepieces(config, rule), tiny_texts.texts(2, 300))
+@pytest.mark.parametrize(
+    ("config", "rule"),
+    [
+        *((config, None) for config in SETTINGS[::9]),  # test_normalization_ops has more
+        *((PUBLISHED, "nmt_nfkc"), (KEEPING, "nfkc_cf")),  # models that normalise themselves
+    ],
+    ids=str,
+)
+def test_settings_and_rules(config, rule):
+    rules = {"rule": rule} if rule else {}
+    assert_same(tiny_texts.sentencepieces(config, **rules), tiny_texts.texts(1, 300))
 
 
 @pytest.mark.full
@@ -108,42 +107,3 @@ def test_pieces_of_several_words():
     tokenizer = tokenization.make_tokenizer(vocabularies.train_kind("across"), PUBLISHED)
     lines = [line.encode() for line in (*vocabularies.LINES, "of it of it", "x ㊿ of the")]
     assert tiny_texts.in_graph(tokenizer, lines) == tiny_texts.in_python(tokenizer, lines)
-
-
-FRESH = """
-import sys
-import tensorflow as tf
-import tensorflow_text
-for folder in ("sentencepieces", "wordpieces"):
-    model = tf.saved_model.load(folder)
-    assert not [name for name in sys.modules if name.startswith(("albert_tf", "export"))]
-    lines = tf.constant([bytes.fromhex(line) for line in sys.argv[1:]])
-    outputs = model.signatures["serving_default"](texts=lines)
-    print(outputs["ids"].numpy().tolist(), outputs["begins"].numpy().tolist())
-"""
-
-
-def save(tokenizer, folder):
-    made = tiny_texts.graph(tokenizer)
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "texts")], autograph=False)
-    def signature(texts):
-        ids, begins, _ = made.tokenize_with_offsets(texts)
-        return {"ids": ids.flat_values, "begins": begins.flat_values}
-
-    tf.saved_model.save(tf.train.Checkpoint(), folder, signatures=signature)
-
-
-@pytest.mark.full
-def test_saved_and_loaded_without_this_code(tmp_path):
-    lines = [line for line in tiny_texts.texts(4, 20) if line and is_in_canonical_order(line)]
-    expected = []
-    for make in (tiny_texts.sentencepieces, tiny_texts.wordpieces):
-        save(make(), tmp_path / make.__name__)
-        rows = tiny_texts.in_python(make(), lines)
-        ids = [i for row, _, _ in rows for i in row]
-        expected.append(f"{ids} {[begin for _, spans, _ in rows for begin, _ in spans]}")
-    arguments = [sys.executable, "-c", FRESH, *(line.hex() for line in lines)]
-    done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, env={})
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == expected

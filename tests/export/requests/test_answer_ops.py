@@ -10,7 +10,6 @@ import tiny_texts
 from python_reference import LENGTHS, WORDS, answer_questions, make_questions
 
 from albert_tf.export.requests import answer_ops, window_ops
-from albert_tf.kinds.spans import span_features
 from albert_tf.kinds.spans.qa_windows import AnswerOptions
 from albert_tf.kinds.spans.span_features import Question
 from albert_tf.records import features
@@ -97,33 +96,6 @@ def test_answers_are_those_of_python(make, run, may_be_none):
         assert sum(row["null_odds"] > threshold and row["score"] > -1e30 for row in expected) > 5
 
 
-def test_windows_hold_what_the_records_hold():
-    tokenizer = tiny_texts.sentencepieces()
-    questions = make_questions(40)
-    tokens = span_features.tokenize(questions, tokenizer, LENGTHS.max_query_length)
-    expected = span_features.split_into_windows(tokens, LENGTHS)
-    labels = span_features.label(questions, tokens, expected)
-    rows = span_features.make_features(
-        slice(None), tokens, expected, labels, LENGTHS.max_seq_length
-    )
-    windows, batch = window_ops.pack(
-        tf.constant([q.question for q in questions]),
-        tf.constant([q.context for q in questions]),
-        tiny_texts.graph(tokenizer),
-        LENGTHS,
-    )
-    for name in ("questions", "firsts", "lengths"):
-        assert np.array_equal(getattr(windows, name), getattr(expected, name))
-    for name in ("input_ids", "input_mask", "segment_ids", "p_mask"):
-        size = batch[name].shape[1]
-        assert np.array_equal(batch[name], rows[name][:, :size])
-        assert rows["input_mask"][:, size:].sum() == 0
-    wins = expected.best_ends > expected.best_begins
-    assert np.array_equal(windows.best_ends > windows.best_begins, wins)
-    for name in ("best_begins", "best_ends"):
-        assert np.array_equal(getattr(windows, name)[wins], getattr(expected, name)[wins])
-
-
 def test_many_windows_are_read_some_at_a_time():
     sizes = []
 
@@ -154,6 +126,8 @@ def test_of_long_contexts_the_first_windows_are_read_and_others_answered():
     for i, row in enumerate(answer_questions(tokenizer, questions, logits, options)):
         assert answers["answer"][i].numpy().decode() == row["answer"]
         assert (answers["start"][i], answers["end"][i]) == (row["start"], row["end"])
+    none = make_reader(tokenizer, logits, options)(*[tf.constant([], tf.string)] * 2)
+    assert all(value.shape == (0,) for value in none.values())
     _, batch = window_ops.pack(
         tf.constant(["the"]),
         tf.constant(long[:1]),
@@ -161,16 +135,3 @@ def test_of_long_contexts_the_first_windows_are_read_and_others_answered():
         LENGTHS,
     )
     assert len(batch["input_ids"]) == window_ops.MAX_WINDOWS
-
-
-def test_no_question_at_all():
-    answers = make_reader(tiny_texts.sentencepieces(), logits, AnswerOptions(may_be_none=True))(
-        tf.constant([], tf.string), tf.constant([], tf.string)
-    )
-    assert all(value.shape == (0,) for value in answers.values())
-
-
-def test_what_is_refused():
-    read = make_reader(tiny_texts.sentencepieces(), logits, AnswerOptions(may_be_none=False))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="the same number of rows"):
-        read(tf.constant(["a"]), tf.constant(["a", "b"]))

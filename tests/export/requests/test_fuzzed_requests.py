@@ -3,7 +3,6 @@
 import fuzzing
 import numpy as np
 import pytest
-import tensorflow as tf
 
 NUMBER = 20
 # One for each way that texts are asked.
@@ -17,25 +16,11 @@ def served(request, tmp_path_factory):
     return fuzzing.export(request.param, vocabulary, str(tmp_path_factory.mktemp("fuzz") / "x"))
 
 
-@pytest.mark.parametrize(
-    "check",
-    [fuzzing.check_text, fuzzing.check_ids, fuzzing.check_examples],
-    ids=lambda f: f.__name__,
-)
-def test_random_requests(served, check):
-    verdicts = [check(served, f"{check.__name__} {number}") for number in range(NUMBER)]
+def test_random_requests(served):
+    verdicts = [fuzzing.check_text(served, f"check_text {number}") for number in range(NUMBER)]
     assert [verdict.wrong for verdict in verdicts if verdict.wrong] == []
     num_refused = sum(verdict.is_refused for verdict in verdicts)
     assert 0 < num_refused < NUMBER
-
-
-def test_ids_of_64_bits_are_not_cut_to_others(served):
-    ids = tf.train.Feature(int64_list=tf.train.Int64List(value=[2**32 + 1] * 5))
-    example = tf.train.Example(features=tf.train.Features(feature={"input_ids": ids}))
-    name = next(name for name, inputs in served.inputs.items() if inputs == ["inputs"])
-    request = {"inputs": np.array([example.SerializeToString()], object)}
-    with pytest.raises(tf.errors.InvalidArgumentError, match="input_ids must be from 0 to"):
-        served.ask(name, request)
 
 
 def test_texts_of_another_rank_are_refused(served):

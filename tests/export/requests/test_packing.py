@@ -1,7 +1,6 @@
 import itertools
 import types
 
-import pytest
 import tensorflow as tf
 
 from albert_tf.export.requests import packing
@@ -51,23 +50,11 @@ def test_one_text_loses_its_end():
     assert not packed["segment_ids"].numpy().any()
 
 
-def test_padding_to_a_length():
+def test_padding_to_a_length_and_an_empty_batch():
     packed = packing.pack(ragged([[10], []]), ragged([[], [11]]), IDS, 7, pads=True)
     assert packed["input_ids"].numpy().tolist() == [[1, 10, 2, 2, 9, 9, 9], [1, 2, 11, 2, 9, 9, 9]]
     assert all(value.dtype == tf.int32 for value in packed.values())
-
-
-def test_an_empty_batch():
     empty = ragged([[1]])[:0]
     for second in (None, empty):
         packed = packing.pack(empty, second, IDS, 8)
         assert [tuple(value.shape) for value in packed.values()] == [(0, 2)] * 3
-
-
-def test_batches_of_different_sizes_are_refused():
-    pack = tf.function(
-        lambda a, b: packing.pack(a, b, IDS, 8),
-        input_signature=[tf.RaggedTensorSpec([None, None], tf.int32)] * 2,
-    )
-    with pytest.raises(tf.errors.InvalidArgumentError, match="the same number of rows"):
-        pack(ragged([[1], [2]]), ragged([[1], [2], [3]]))

@@ -4,7 +4,6 @@ import math
 import re
 
 import pytest
-import stablehlo_lint as lint
 import tensorflow as tf
 import tiny_run
 
@@ -20,6 +19,56 @@ ALBERT = tiny_run.albert(
 )
 HALF = {"dtype": "mixed_bfloat16"}
 ALONE = tiny_run.settings(albert=ALBERT, rematerialize=True, bias_correction=True, **HALF)
+
+
+EIGHT = pytest.mark.full  # takes as long again to lower
+EVERY_STEP = pytest.mark.parametrize("name", ["alone", pytest.param("eight_replicas", marks=EIGHT)])
+# What lowers without a word and runs badly on a TPU.
+FORBIDDEN = {
+    "a shape that depends on values": r"(stablehlo|chlo|mhlo)\.\w+.*tensor<[\dx]*\?",
+    "float64, which many operations emulate": r"[x<]f64>",
+    "float16, which needs loss scaling": r"[x<]f16>",
+    "a sum in bfloat16": r"applies stablehlo\.add .*bf16>|stablehlo\.add %\S+ %\S+ : tensor<bf16>",
+    "a wait for the host": r"stablehlo\.(infeed|outfeed|send|recv)\b",
+    "random numbers with a hidden state": r"stablehlo\.rng\b",
+    "a custom call": r"custom_call",
+}
+
+
+def find_forbidden(module):
+    text = module.decode()
+    return [name for name, pattern in FORBIDDEN.items() if re.search(pattern, text)]
+
+
+def half(x):
+    return tf.cast(x, tf.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    zip(
+        FORBIDDEN,
+        [
+            lambda x: tf.boolean_mask(x, x[:, 0] > 0),
+            lambda x: tf.exp(tf.cast(x, tf.float64)),
+            lambda x: tf.exp(tf.cast(x, tf.float16)),
+            lambda x: tf.math.unsorted_segment_sum(half(x), [0, 1, 1, 0, 2, 1], 3),
+            None,  # the stock TensorFlow lowers none of these
+            lambda x: x + tf.random.uniform([6, 4]),
+            lambda x: tf.linalg.qr(x)[0],
+        ],
+        strict=True,
+    ),
+)
+def test_what_runs_badly_is_found(name, function):
+    if function is None:
+        module = b'    %3 = "stablehlo.infeed"(%2) : (!stablehlo.token) -> tensor<4xf32>'
+    else:
+        compiled = tf.function(function, jit_compile=True, autograph=False)
+        with tf.device("CPU:0"):
+            spec = tf.TensorSpec([6, 4], tf.float32)
+            module = compiled.experimental_get_compiler_ir(spec)(stage="stablehlo").encode()
+    assert name in find_forbidden(module)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +97,7 @@ def mlir(array):
     return "x".join([*map(str, array.shape), short])
 
 
-@pytest.mark.parametrize("name", ["alone", "eight_replicas"])
+@EVERY_STEP
 def test_inputs_and_outputs_are_those_of_the_module(name, request):
     lowered = request.getfixturevalue(name)
     arguments, results = signature(lowered)
@@ -56,7 +105,7 @@ def test_inputs_and_outputs_are_those_of_the_module(name, request):
     assert [mlir(x) for x in lowered.outputs] == results
 
 
-@pytest.mark.parametrize("name", ["alone", "eight_replicas"])
+@EVERY_STEP
 def test_new_state_is_what_the_module_says_it_is(name, request):
     lowered = request.getfixturevalue(name)
     pattern = r"parameter_number = (\d+) : i64}, output_index = array<i64: (\d+)>"
@@ -77,6 +126,7 @@ def test_the_state_is_the_real_model_and_its_moments(alone):
     assert len(total_names) == 9
 
 
+@EIGHT
 def test_every_trained_gradient_is_summed_over_the_replicas_once(alone, eight_replicas):
     config = tiny_run.settings(sentence_task="none")
     objective = OBJECTIVES[config.sentence_task]
@@ -107,24 +157,26 @@ def assert_counted(config, lowered):
     """The formula counts the operations of the products of the step, which breaks no rule."""
     flops = costs.count_flops(config, BATCH)
     assert sum(flops) == count_module_flops(lowered.module)
-    assert lint.lint(lowered.module) == []
+    assert find_forbidden(lowered.module) == []
     assert (flops.recomputed > 0) == config.rematerialize
 
 
 @pytest.mark.usefixtures("as_users")
-def test_operations_are_those_of_the_products_in_the_real_step(alone, eight_replicas):
+def test_operations_are_those_of_the_products_in_the_real_step(alone):
     assert_counted(ALONE, alone)
     square = tiny_run.albert(embedding_size=8, num_hidden_layers=2)
     config = tiny_run.settings(sentence_task="nsp", albert=square, **HALF)
     assert_counted(config, lowering.lower(config, per_replica_batch=BATCH, num_replicas=1))
-    assert lint.lint(eight_replicas.module) == []
 
 
+@EIGHT
 def test_each_replica_draws_dropout_of_its_own(alone, eight_replicas):
     assert eight_replicas.module.count(b"stablehlo.replica_id") == 1
     assert b"replica_id" not in alone.module
 
 
+@EIGHT
 def test_the_state_goes_in_and_out_in_float32_whatever_is_computed_in(eight_replicas):
     assert {x.dtype for x in eight_replicas.inputs[7:]} == {"float32", "int64"}
     assert "bf16" in eight_replicas.module.decode()
+    assert find_forbidden(eight_replicas.module) == []
