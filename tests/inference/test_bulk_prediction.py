@@ -89,9 +89,9 @@ def predict(export, write, tmp_path, monkeypatch):
 def to_file(export, write, tmp_path):
     """A function: writes the predictions of files to one, and returns its path."""
 
-    def to_file(output, inputs, columns=None, kind="classification"):
+    def to_file(output, inputs, columns=None):
         bulk_prediction.predict_to_file(
-            export(kind),
+            export(),
             str(tmp_path / output),
             input_files=write(inputs),
             batch_size=3,
@@ -276,14 +276,23 @@ def test_a_table_gets_the_predictions_beside_its_columns(predict, to_file):
     assert to_file("none.csv", {"none.in.csv": b"text,label\n"}).read_text() == "text,label\n"
 
 
-def test_tsv_has_no_quotes_and_choices_are_columns(to_file):
+def test_tsv_has_no_quotes_and_choices_are_columns(to_file, monkeypatch):
+    asked = []
+
+    def run(**inputs):
+        asked.append({name: value.numpy().tolist() for name, value in inputs.items()})
+        probabilities = tf.constant([[0.1, 0.3, 0.2, 0.15, 0.25]])
+        classes = tf.constant([["A", "B", "C", "D", "E"]])
+        return {"choice": classes[:, 1], "classes": classes, "probabilities": probabilities}
+
+    model = bulk_prediction.TextModel(run, ["passage", "question", "options"])
+    monkeypatch.setattr(bulk_prediction, "load_text_model", lambda *_: model)
     content = b'story\task\ta\tb\tc\td\te\na "day"\tis it _ ?\tgood\tso\tit\ta\tb\n'
     columns = {"text_column": "story", "second_text_column": "ask", "choice_columns": [*"abcde"]}
-    [row] = read_table(to_file("out.tsv", {"a.tsv": content}, columns, "multiple_choice"))
-    assert row["story"] == 'a "day"'
-    scores = [float(x) for name, x in row.items() if name.startswith("probability_")]
-    assert sum(scores) == pytest.approx(1, abs=1e-5)
-    assert len(scores) == 5
+    [row] = read_table(to_file("out.tsv", {"a.tsv": content}, columns))
+    options = [[b"good", b"so", b"it", b"a", b"b"]]
+    assert asked == [{"passage": [b'a "day"'], "question": [b"is it _ ?"], "options": options}]
+    assert (row["story"], row["choice"], row["probability_E"]) == ('a "day"', "B", "0.25")
 
 
 def test_a_label_with_a_tab_is_refused_in_tsv(to_file, monkeypatch):

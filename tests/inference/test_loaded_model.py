@@ -226,10 +226,9 @@ def test_a_checkpoint_without_vocabulary_takes_another_ones(tmp_path, vocabulary
         albert_tf.load(tmp_path, vocabulary=str(tmp_path))
 
 
-@pytest.mark.parametrize("name", ["albert_tf", "google", "hugging_face"])
-def test_a_regression_of_no_run_predicts_numbers(tmp_path, vocabulary, name):
+def test_a_regression_of_no_run_predicts_numbers(tmp_path, vocabulary):
     made = tiny_checkpoints.make_one_output(vocabulary, is_regression=True)
-    formats.get_writer(name)(made, str(tmp_path))
+    formats.get_writer("hugging_face")(made, str(tmp_path))
     model = albert_tf.load(tmp_path)
     assert model.task.kind.name == "regression"
     [one, pair] = model.predict(["abcd"]) + model.predict([("abcd", "efgh")])

@@ -79,7 +79,7 @@ def make(folder, output, config=DATA, words="words.txt"):
 def settings(**changes):
     values = {"sentence_task": "phonemes", "num_words": 7, "max_seq_length": 32}
     values |= {"max_predictions_per_seq": 8, "eval_steps": 2, "save_checkpoints_steps": 2}
-    values |= {"num_train_steps": 6}
+    values |= {"num_train_steps": 4}
     values |= {"albert": tiny_run.albert(vocab_size=len(SYMBOLS), max_position_embeddings=32)}
     return tiny_run.settings(**(values | changes))
 
@@ -104,9 +104,9 @@ def trained(data, tmp_path_factory):
 
 @pytest.mark.full
 def test_a_run_goes_on_as_if_it_had_not_stopped_and_is_evaluated(data, trained, tmp_path):
-    run(data, tmp_path / "run", settings(stop_at_step=4))
+    run(data, tmp_path / "run", settings(stop_at_step=2))
     run(data, tmp_path / "run", settings())
-    both = [formats.read(f"{x}/model.ckpt-6") for x in (trained, tmp_path / "run")]
+    both = [formats.read(f"{x}/model.ckpt-4") for x in (trained, tmp_path / "run")]
     assert_same_weights(*both)
     evaluated = pretraining_evaluation.evaluate(
         str(trained), [f"{data}/records/eval-*"], which="newest"
@@ -119,7 +119,7 @@ def test_a_run_goes_on_as_if_it_had_not_stopped_and_is_evaluated(data, trained, 
 @pytest.mark.full
 def test_replicas_give_the_same_and_phases_are_one_run(data, trained, tmp_path):
     assert run(data, tmp_path / "two", settings(eval_steps=0), strategy=two_replicas())
-    both = [formats.read(f"{x}/model.ckpt-6") for x in (trained, tmp_path / "two")]
+    both = [formats.read(f"{x}/model.ckpt-4") for x in (trained, tmp_path / "two")]
     assert_same_weights(*both, atol=1e-5)
     make(data, data / "short", dataclasses.replace(DATA, max_seq_length=16))
     phases = (Phase(last_step=1, max_seq_length=16), Phase(last_step=2))
@@ -198,7 +198,7 @@ def test_styletts2_loads_it_and_a_run_begins_from_it(data, trained, heard, tmp_p
     # As StyleTTS2 reads it.
     parameters = yaml.safe_load((folder / "config.yml").read_text())["model_params"]
     model = transformers.AlbertModel(transformers.AlbertConfig(**parameters))
-    saved = torch.load(folder / "step_6.t7", map_location="cpu", weights_only=True)["net"]
+    saved = torch.load(folder / "step_4.t7", map_location="cpu", weights_only=True)["net"]
     names = (name[7:] for name in saved)
     state = {x[8:]: saved[f"module.{x}"] for x in names if x.startswith("encoder.")}
     del state["embeddings.position_ids"]
@@ -214,7 +214,7 @@ def test_styletts2_loads_it_and_a_run_begins_from_it(data, trained, heard, tmp_p
 def test_a_file_of_kokoro_is_read_with_its_symbols(data, trained, tmp_path, monkeypatch):
     pytest.importorskip("torch")  # the format of its file
     formats.convert(str(trained), f"{tmp_path}/plbert", to_format="styletts2", which="newest")
-    saved = torch.load(tmp_path / "plbert/step_6.t7", weights_only=True)["net"]
+    saved = torch.load(tmp_path / "plbert/step_4.t7", weights_only=True)["net"]
     state = {name.replace(".encoder.", ".", 1): x for name, x in saved.items()}
     path = tmp_path / "kokoro.pth"
     torch.save({"bert": state, "decoder": {"module.w": torch.ones(2)}}, path)

@@ -8,7 +8,6 @@ import dataclasses
 import numpy as np
 import pytest
 import tiny_checkpoints
-import tiny_run
 from optional import sentence_transformers
 
 import albert_tf
@@ -18,20 +17,20 @@ from albert_tf.train_config import SentenceVectors
 TEXTS = ["the cat and the dog", "a " * 30, "", "Überaus gut, nicht?", "the"]
 
 
-def write(folder, vectors):
-    vocabulary = tiny_run.write_vocabulary(str(folder / "vocabulary"))
-    made = tiny_checkpoints.make(vocabulary, model="bare", **tiny_checkpoints.GROUPED)
-    (folder / "written").mkdir()
-    made = dataclasses.replace(made, vectors=vectors)
-    formats.get_writer("sentence_transformers")(made, str(folder / "written"))
-    return str(folder / "written")
+@pytest.fixture
+def write(tmp_path, vocabulary):
+    def write(vectors):
+        made = tiny_checkpoints.make(vocabulary, model="bare", **tiny_checkpoints.GROUPED)
+        made = dataclasses.replace(made, vectors=vectors)
+        formats.get_writer("sentence_transformers")(made, str(tmp_path))
+        return str(tmp_path)
+
+    return write
 
 
-@pytest.mark.parametrize("pooling", ["mean", "first"])
-@pytest.mark.parametrize("normalize", [False, True])
-def test_their_vectors_are_ours(tmp_path, pooling, normalize):
-    vectors = SentenceVectors(pooling=pooling, normalize=normalize, max_seq_length=7)
-    folder = write(tmp_path, vectors)
+@pytest.mark.parametrize(("pooling", "normalize"), [("mean", True), ("first", False)])
+def test_their_vectors_are_ours(write, pooling, normalize):
+    folder = write(SentenceVectors(pooling=pooling, normalize=normalize, max_seq_length=7))
     theirs = sentence_transformers.SentenceTransformer(folder, device="cpu")
     assert theirs.max_seq_length == 7
     expected = albert_tf.load(folder).embed(TEXTS, pooling=pooling)
@@ -40,8 +39,8 @@ def test_their_vectors_are_ours(tmp_path, pooling, normalize):
     np.testing.assert_allclose(theirs.encode(TEXTS), expected, rtol=0, atol=1e-6)
 
 
-def test_what_they_save_is_read(tmp_path):
-    folder = write(tmp_path, SentenceVectors())
+def test_what_they_save_is_read(write, tmp_path):
+    folder = write(SentenceVectors())
     theirs = sentence_transformers.SentenceTransformer(folder, device="cpu")
     theirs.save(str(tmp_path / "theirs"))
     checkpoint = formats.read(str(tmp_path / "theirs"))
