@@ -1,7 +1,6 @@
 """The machines: what their names mean, and what they can do."""
 
 import pytest
-import tensorflow as tf
 
 from albert_tf.plan import chips
 
@@ -21,25 +20,16 @@ def test_this_machine_is_measured():
     assert machine.device.memory > 1e9
 
 
-def test_this_machine_is_its_processor_even_beside_a_gpu(monkeypatch):
-    named = []
-    device = tf.device
-    monkeypatch.setattr(tf, "device", lambda name: named.append(name) or device(name))
-    chips.machine("here", 1, "float32")
-    assert named == ["CPU:0"]
-
-
 def test_a_gpu_is_slower_in_float32():
     wide, narrow = (chips.machine("a100", 2, x).device for x in ("float32", "mixed_bfloat16"))
     assert (wide.peak, narrow.peak) == (156e12, 312e12)
     assert all(gpu.peak_float32 < 0.6 * gpu.peak for gpu in chips.GPUS.values())
 
 
-@pytest.mark.parametrize(("name", "peak"), [("t4", 8.1e12), ("v100", 15.7e12)])
-def test_a_gpu_without_bfloat16_has_its_rate_of_float32(name, peak):
+def test_a_gpu_without_bfloat16_has_its_rate_of_float32():
     for dtype in ("float32", "mixed_bfloat16"):
-        device = chips.machine(name, 1, dtype).device
-        assert device.peak == peak
+        device = chips.machine("t4", 1, dtype).device
+        assert device.peak == 8.1e12
         assert "no bfloat16: rate of float32" in device.name
 
 

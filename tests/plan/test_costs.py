@@ -1,7 +1,6 @@
 """The formulas, against real models, the products of the real step, and what was compiled."""
 
 import dataclasses
-import itertools
 import json
 import math
 import pathlib
@@ -21,19 +20,17 @@ BATCH = 6
 ROWS = pathlib.Path(__file__).parents[1] / "goldens" / "plan_rows.jsonl"
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_parameters_are_those_of_the_presets(name):
-    expected = parameter_counts.COUNTS[re.sub(r"_v\d$", "", name)][2]
-    assert sum(costs.count_parameters(PRESETS[name]).values()) == expected
+def test_parameters_are_those_of_the_presets():
+    for name, config in PRESETS.items():
+        expected = parameter_counts.COUNTS[re.sub(r"_v\d$", "", name)][2]
+        assert sum(costs.count_parameters(config).values()) == expected
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {"num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 3},
-        {"num_hidden_layers": 3, "inner_group_num": 2},
         {"num_hidden_layers": 3, "cross_layer_sharing": "attention"},
-        {"num_hidden_layers": 3, "cross_layer_sharing": "ffn"},
         {"num_hidden_layers": 3, "cross_layer_sharing": "none", "embedding_size": 8},
     ],
 )
@@ -44,31 +41,20 @@ def test_parameters_are_those_of_the_real_model(options):
     assert sum(parameters.values()) == network.count_params()
     ffn_weights = [w for w in network.weights if re.search(r"ffn_1|LayerNorm_1", w.path)]
     assert parameters[costs.FFN] == sum(math.prod(w.shape) for w in ffn_weights)
-    heads = [w for w in network.weights if "pooler" in w.path or "seq_relationship" in w.path]
-    train_config = tiny_run.settings(albert=config, sentence_task="none")
-    left_out = sum(parameters.values()) - costs.count_trained_parameters(train_config)
-    assert left_out == sum(math.prod(w.shape) for w in heads)
+    for changes in ({"sentence_task": "none"}, {"sentence_task": "phonemes", "num_words": 7}):
+        train_config = tiny_run.settings(albert=config, **changes)
+        _, trained = OBJECTIVES[train_config.sentence_task].make_model(train_config)
+        number = sum(math.prod(w.shape) for w in trained)
+        assert costs.count_trained_parameters(train_config) == number
 
 
 def test_the_head_of_words_is_counted():
     config = tiny_run.settings(sentence_task="phonemes", num_words=7)
-    _, trained = OBJECTIVES["phonemes"].make_model(config)
-    assert costs.count_trained_parameters(config) == sum(math.prod(w.shape) for w in trained)
     words = costs.count_flops_by_part(config, BATCH)[costs.WORDS].forward
     assert words == 2 * BATCH * config.max_seq_length * config.albert.hidden_size * 7
     without = tiny_run.settings(sentence_task="none")
     totals = [sum(costs.estimate_memory(x, BATCH).values()) for x in (without, config)]
     assert totals[0] < totals[1]
-
-
-def test_parts_add_up_and_scale_with_the_batch():
-    config = PretrainConfig(albert=PRESETS["albert_large_v2"], rematerialize=True)
-    parts = costs.count_flops_by_part(config, 8)
-    total = costs.count_flops(config, 8)
-    for name, number in total._asdict().items():
-        assert sum(getattr(part, name) for part in parts.values()) == pytest.approx(number)
-    assert sum(costs.count_flops(config, 16)) == 2 * sum(total)
-    assert parts[costs.FFN].forward > parts[costs.ATTENTION].forward > parts[costs.SCORES].forward
 
 
 def test_memory_grows_with_what_it_must_and_shrinks_with_what_it_should():
@@ -89,13 +75,6 @@ def test_memory_grows_with_what_it_must_and_shrinks_with_what_it_should():
 ROWS_THERE = [json.loads(line) for line in ROWS.read_text().splitlines()]
 
 
-def test_every_model_was_compiled_in_every_way_for_both_slices():
-    models = "base", "large", "xlarge", "xxlarge"
-    ways = "plain", "rematerialize", "layer_loop"
-    there = [(row["model"], row["way"], row["slice"]) for row in ROWS_THERE]
-    assert sorted(there) == sorted(itertools.product(models, ways, ("v3:16x16", "v5e:16x16")))
-
-
 @pytest.mark.parametrize(
     ("model", "way", "gigabytes"),
     [
@@ -109,7 +88,7 @@ def test_with_dropout_memory_is_near_what_was_compiled(model, way, gigabytes):
     """16 sequences a chip of v5e:16x16: docs/results.md, "Plans for TPUs"."""
     config = PretrainConfig(albert=PRESETS[model], max_predictions_per_seq=77, **way)
     memory = costs.estimate_memory(config, 16)
-    assert sum(memory.values()) == pytest.approx(gigabytes * 1e9, rel=0.15)
+    assert sum(memory.values()) == pytest.approx(gigabytes * 1e9, rel=0.05)
 
 
 @pytest.mark.parametrize(
