@@ -106,7 +106,7 @@ def _make_run_until_done(albert: Albert, head: Any) -> Callable[..., tuple[tf.Te
         first_rows = layout.find_rows(first)
 
         def run_layer(layer, x, agreed, before, done):
-            x = tf.ensure_shape(step(x, layout, layer), x.shape)
+            x = tf.ensure_shape(step(x, layout=layout, number=layer), x.shape)
             vectors = layout.restore_queries(tf.gather(x, tf.reshape(first_rows, [-1])), first)
             answer = head.score_layer(albert.pool(vectors[:, 0]), layer)
             answer = tf.ensure_shape(answer, before.shape)

@@ -13,13 +13,18 @@ from albert_tf.model import layers, ops, rematerialization, xla
 from albert_tf.model.layers import AlbertLayer, FeedForward, SelfAttention
 
 
-def run_block(attention, ffn, x, seed, weights, *, number, layout, rows=None, training):
-    """[T, D] -> [T, D], or [B * R, D] with `rows`; `number` counts all blocks that run."""
-    options = {"seed": seed, "sites": layers.block_sites(number), "training": training}
-    attention_weights, ffn_weights = weights
-    x = attention(x, attention_weights, layout=layout, rows=rows, **options)
-    drawn = layout.drawn if rows is None else None
-    return ffn(x, ffn_weights, drawn=drawn, **options)
+def run_blocks(blocks, x, seed, weights, number, *, layout, training, rows=None):
+    """[T, D] -> [T, D], or [B * R, D] with `rows`: blocks one after the other, each with weights.
+
+    `number` counts the times that as many blocks have run before.
+    """
+    for inner, ((attention, ffn), own) in enumerate(zip(blocks, weights, strict=True)):
+        sites = layers.block_sites(number * len(blocks) + inner)
+        options = {"seed": seed, "sites": sites, "training": training}
+        last_rows = rows if inner == len(blocks) - 1 else None
+        x = attention(x, own[0], layout=layout, rows=last_rows, **options)
+        x = ffn(x, own[1], drawn=layout.drawn if last_rows is None else None, **options)
+    return x
 
 
 class SharedEncoder(AlbertLayer):
@@ -80,77 +85,54 @@ class SharedEncoder(AlbertLayer):
             return [self._run_steps(x, rows, layout)]
         return self._run_blocks(x, seed, rows, slice(num_blocks), **options)
 
-    def _run_blocks(self, x, seed, rows, run, *, layout, training):
+    def _run_blocks(self, x, seed, rows, run, **options):
+        """Unrolled: the output of each block."""
         attentions = _layers_in_order(self.attentions, self.config.group_of_step("attention"))[run]
         ffns = _layers_in_order(self.ffns, self.config.group_of_step("ffn"))[run]
         outputs = []
         for number, ((attention, a), (ffn, f)) in enumerate(zip(attentions, ffns, strict=True)):
+            last_rows = rows if number == len(ffns) - 1 else None
             block: rematerialization.Layer = functools.partial(
-                run_block,
-                attention,
-                ffn,
-                number=number,
-                layout=layout,
-                rows=rows if number == len(ffns) - 1 else None,
-                training=training,
+                run_blocks, [(attention, ffn)], number=number, rows=last_rows, **options
             )
-            if self.rematerialize and training:
+            if self.rematerialize and options["training"]:
                 block = rematerialization.rematerialize(block)
-            x = block(x, seed, (a, f))
+            x = block(x, seed, [(a, f)])
             outputs.append(x)
         return outputs
 
     def _run_loop(self, x, seed, rows, **options):
-        """All steps in one loop but the last, which with `rows` is unlike them."""
+        """In training, all steps in one loop but the last, which with `rows` is unlike them."""
         blocks = list(zip(self.attentions[0], self.ffns[0], strict=True))
-
-        def run_step(x, seed, weights, number, rows=None):
-            for inner, block in enumerate(blocks):
-                block_options = {"number": number * len(blocks) + inner, **options}
-                last_rows = rows if inner == len(blocks) - 1 else None
-                x = run_block(*block, x, seed, weights[inner], rows=last_rows, **block_options)
-            return x
-
+        weights = [(attention.read(), ffn.read()) for attention, ffn in blocks]
+        run_step = functools.partial(run_blocks, blocks, **options)
         last = self.config.num_hidden_layers - 1
         run_last = functools.partial(run_step, number=last, rows=rows)
-        weights = [(attention.read(), ffn.read()) for attention, ffn in blocks]
-        if last == 0:
-            return rematerialization.rematerialize(run_last)(x, seed, weights)
-        return rematerialization.loop(run_step, last, run_last)(x, seed, weights)
+        loop = rematerialization.rematerialize(run_last, run_step, last)
+        return loop(x, seed, weights)
 
     def _run_steps(self, x, rows, layout):
-        """Runs the steps that are alike in one loop, without dropout and gradients."""
-        config = self.config
-        groups = config.group_of_step("attention"), config.group_of_step("ffn")
-        alike = itertools.groupby(zip(*groups, strict=True))
-        runs = [(step, len([*run])) for step, run in alike]
+        """Without dropout and gradients, the steps that are alike in one loop."""
+        groups = self.config.group_of_step("attention"), self.config.group_of_step("ffn")
         first = 0
-        for place, (numbers, steps) in enumerate(runs):
+        for numbers, alike in itertools.groupby(zip(*groups, strict=True)):
             run_step = functools.partial(self.make_step(*numbers), layout=layout)
-            is_end = rows is not None and place == len(runs) - 1  # computes the rows alone
-            x = _repeat(run_step, range(first, first + steps - is_end), x)
-            x = run_step(x, number=first + steps - 1, rows=rows) if is_end else x
-            first += steps
+            end = first + len([*alike])
+            is_last = rows is not None and end == len(groups[0])  # computes the rows alone
+            x = _repeat(run_step, range(first, end - is_last), x)
+            x = run_step(x, number=end - 1, rows=rows) if is_last else x
+            first = end
         return x
 
     def make_step(self, attentions: int = 0, ffns: int = 0) -> Callable[..., tf.Tensor]:
         """Returns a step of these groups of weights for a loop, without dropout and gradients.
 
-        It takes rows [T, D], their layout and the number of the step, and `rows` as `run_block`.
+        It takes `x` [T, D], and `number`, `layout` and `rows` as `run_blocks`.
         """
         blocks = list(zip(self.attentions[attentions], self.ffns[ffns], strict=True))
         weights = [(a.read(joins=False), f.read()) for a, f in blocks]
         weights = tf.nest.map_structure(self._cast, weights)
-
-        def run_step(x, layout, number, rows=None):
-            options = {"layout": layout, "training": False}
-            options["number"] = number * len(blocks)  # dropout is not drawn
-            for inner, ((attention, ffn), own) in enumerate(zip(blocks, weights, strict=True)):
-                last_rows = rows if inner == len(blocks) - 1 else None
-                x = run_block(attention, ffn, x, None, own, rows=last_rows, **options)
-            return x
-
-        return run_step
+        return functools.partial(run_blocks, blocks, seed=None, weights=weights, training=False)
 
     def _cast(self, weight):
         """Casts a matrix to the computing type: once, not in each step."""

@@ -16,48 +16,36 @@ Weights = Any  # nested tuples of tensors
 Layer = Callable[[tf.Tensor, tf.Tensor | None, Weights], tf.Tensor]
 
 
-def rematerialize(layer: Layer) -> Layer:
-    """The same layer, which keeps nothing but its arguments for its gradient."""
+def rematerialize(
+    last: Layer, step: Callable[..., tf.Tensor] | None = None, num_steps: int = 0
+) -> Layer:
+    """Returns a layer that keeps only its arguments, and the inputs of steps, for its gradient.
 
-    def forward(x, seed, weights):
-        y = layer(x, seed, weights)
-        return y, lambda upstream: _late_gradients(layer, x, seed, weights, upstream)
-
-    return _with_gradient(forward)
-
-
-def loop(step: Callable[..., tf.Tensor], num_steps: int, last: Layer) -> Layer:
-    """`num_steps` steps and then `last`, all with the same weights, as one layer.
-
-    The steps are a loop of the device, and their gradient is another one, which computes each step
-    again: a program of a few steps, however many there are. Matrices are cast to the type of x
-    once; gradients are added up in float32.
+    It runs `num_steps` steps and then `last`, all with the same weights. The steps are a loop of
+    the device, and their gradient is another one, which computes each step again: a program of a
+    few steps, however many there are. Matrices are cast to the type of x once; gradients are added
+    up in float32.
 
     `step` is a layer that also takes its `number`, an int32 scalar.
     """
 
-    def forward(x, seed, weights):
-        copies = tf.nest.map_structure(
-            lambda w: tf.cast(w, x.dtype) if w.shape.rank == 2 else w, weights
-        )
-        y, inputs = _run_forward(step, num_steps, x, seed, copies)
-
-        def gradient(upstream):
-            gradients = _late_gradients(last, y, seed, copies, upstream)
-            return _run_backward(step, num_steps, inputs, seed, copies, gradients=gradients)
-
-        return last(y, seed, copies), gradient
-
-    return _with_gradient(forward)
-
-
-def _with_gradient(forward: Callable[..., Any]) -> Layer:
-    """The layer of a function `(x, seed, weights) -> (y, gradient)`, as in `tf.custom_gradient`."""
-
     def layer(x: tf.Tensor, seed: tf.Tensor | None, weights: Weights) -> tf.Tensor:
         @tf.custom_gradient
         def run(x: tf.Tensor, *flat: tf.Tensor) -> Any:
-            return forward(x, seed, tf.nest.pack_sequence_as(weights, flat))
+            copies = [tf.cast(w, x.dtype) if w.shape.rank == 2 else w for w in flat]
+            copies = tf.nest.pack_sequence_as(weights, copies)
+            y, inputs = x, None
+            if num_steps:
+                y, inputs = _run_forward(step, num_steps, x, seed, copies)
+
+            def gradient(upstream):
+                dy, *sums = _late_gradients(last, y, seed, copies, upstream)
+                sums = [tf.cast(x, weight.dtype) for x, weight in zip(sums, flat, strict=True)]
+                if not num_steps:
+                    return [dy, *sums]
+                return _run_backward(step, num_steps, inputs, seed, copies, dy, sums)
+
+            return last(y, seed, copies), gradient
 
         return run(x, *tf.nest.flatten(weights))
 
@@ -75,19 +63,17 @@ def _run_forward(step, num_steps, x, seed, weights):
     return _run_steps(body, num_steps, (0, x, inputs))[1:]
 
 
-def _run_backward(step, num_steps, inputs, seed, weights, *, gradients):
-    """The gradients of the first input and the weights, from those of the last output and layer."""
-    upstream, *sums = gradients
+def _run_backward(step, num_steps, inputs, seed, weights, upstream, sums):
+    """Returns the gradient of the first input and `sums` with the gradients of the weights."""
 
     def body(done, upstream, sums):
         number = num_steps - 1 - done
         layer = functools.partial(step, number=number)
         dx, *gradients = _gradients(layer, inputs.read(number), seed, weights, upstream)
         pairs = zip(sums, gradients, strict=True)
-        sums = [total + tf.cast(gradient, tf.float32) for total, gradient in pairs]
+        sums = [total + tf.cast(gradient, total.dtype) for total, gradient in pairs]
         return done + 1, tf.ensure_shape(dx, upstream.shape), sums
 
-    sums = [tf.cast(gradient, tf.float32) for gradient in sums]
     _, dx, sums = _run_steps(body, num_steps, (0, upstream, sums))
     return [dx, *sums]
 

@@ -10,13 +10,14 @@ import tensorflow as tf
 import tiny
 from tiny import assert_close
 
-from albert_tf.model import encoder, layers, token_layout, xla
+from albert_tf.model import encoder, token_layout, xla
 from albert_tf.model.albert_model import Albert
 from albert_tf.model.weight_names import weights_by_name
 
 # Without a mapping from E to D, an encoder's output can be put into it once more.
 SQUARE = {"embedding_size": 8}
 WAYS = ("rematerialize", "layer_loop")
+POSITIONS = tf.constant([[0, 6], [3, 3], [1, 0]])
 
 
 def make(**changes):
@@ -77,11 +78,10 @@ def test_groups_are_exact_for_every_depth():
             assert config.num_groups("attention") == config.num_groups("ffn") == groups
 
 
-@pytest.mark.parametrize("sharing", ["all", "attention", "ffn"])
-def test_as_many_groups_as_layers_share_nothing(sharing):
+def test_as_many_groups_as_layers_share_nothing():
     options = {"num_hidden_layers": 3, "num_hidden_groups": 3}
     models = [
-        Albert(tiny.config(**options, cross_layer_sharing=sharing)),
+        Albert(tiny.config(**options, cross_layer_sharing="ffn")),
         Albert(tiny.config(num_hidden_layers=3, cross_layer_sharing="none")),
     ]
     values = [tiny.fill(model) for model in models]
@@ -89,40 +89,9 @@ def test_as_many_groups_as_layers_share_nothing(sharing):
     assert_close(models[0](tiny.batch()), models[1](tiny.batch()), 0.0)
 
 
-def test_groups_matter_only_to_what_is_shared():
-    config = tiny.config(num_hidden_layers=4, num_hidden_groups=2, cross_layer_sharing="ffn")
-    made = encoder.SharedEncoder(config, random.Random(1))
-    assert config.group_of_step("attention") == (0, 1, 2, 3)
-    assert config.group_of_step("ffn") == (0, 0, 1, 1)
-    assert (len(made.attentions), len(made.ffns)) == (4, 2)
-
-
-def test_inner_groups_run_one_after_the_other():
-    made = make(num_hidden_layers=2, inner_group_num=2)
-    tiny.fill(made)
-    x, expected = inputs(), []
-    options = {"seed": None, "sites": layers.block_sites(0), "training": False}
-    for inner in (0, 1, 0, 1):
-        attention, ffn = made.attentions[0][inner], made.ffns[0][inner]
-        x = ffn(attention(x, attention.read(), layout=LAYOUT, **options), ffn.read(), **options)
-        expected.append(x)
-    assert_close(made(inputs(), layout=LAYOUT), expected, 1e-6)
-
-
-def test_every_place_of_dropout_has_a_number_of_its_own():
-    config = tiny.config(num_hidden_layers=2, inner_group_num=3)
-    sites = [site for number in range(6) for site in layers.block_sites(number)]
-    assert [layers.EMBEDDINGS_SITE, *sites, layers.head_site(config)] == list(range(20))
-
-
-def test_no_mapping_between_equal_sizes():
-    assert make().projection is None
-    projection = encoder.SharedEncoder(tiny.config(), random.Random(1)).projection
-    assert (projection.kernel.shape, projection.bias.shape) == ((6, 8), (8,))
-
-
-@pytest.mark.parametrize("positions", [None, tf.constant([[0, 6], [3, 3], [1, 0]])])
-@pytest.mark.parametrize("sizes", [(4, 1), (2, 2), (1, 1)])
+@pytest.mark.parametrize(
+    ("sizes", "positions"), [((4, 1), POSITIONS), ((2, 2), None), ((1, 1), POSITIONS)]
+)
 def test_a_loop_runs_the_same_blocks(sizes, positions):
     names = ("num_hidden_layers", "inner_group_num")
     options = dict(zip(names, sizes, strict=True))
@@ -169,22 +138,15 @@ def test_the_size_of_a_loop_does_not_grow_with_its_layers():
     assert operations(3) == operations(7) > 100
 
 
-@pytest.mark.parametrize("changes", [{"cross_layer_sharing": "ffn"}, {"num_hidden_groups": 2}])
-def test_a_loop_needs_one_set_of_weights(changes):
-    with pytest.raises(AssertionError):
-        make(layer_loop=True, **changes)
-
-
 @pytest.mark.usefixtures("as_users")
-@pytest.mark.parametrize("positions", [None, tf.constant([[0, 6], [3, 3], [1, 0]])])
 @pytest.mark.parametrize(
-    ("changes", "loops"),
+    ("changes", "loops", "positions"),
     [
-        ({}, 1),
-        ({"inner_group_num": 2}, 1),
-        ({"num_hidden_groups": 2}, 2),
-        ({"cross_layer_sharing": "ffn"}, 0),
-        ({"num_hidden_layers": 1}, 0),
+        ({}, 1, POSITIONS),
+        ({"inner_group_num": 2}, 1, None),
+        ({"num_hidden_groups": 2}, 2, POSITIONS),
+        ({"cross_layer_sharing": "ffn"}, 0, None),
+        ({"num_hidden_layers": 1}, 0, POSITIONS),
     ],
 )
 def test_a_served_graph_runs_each_group_in_a_loop(changes, loops, positions):
