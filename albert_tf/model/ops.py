@@ -185,12 +185,13 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> Any:
 
     No float32 array of the size of `logits` is written, and the gradient has their type.
 
-    [T, C], integers [T] below C -> [T], nats. Other labels raise, or in a compiled step give NaN.
+    [T, C], integers [T] below C -> [T], nats. Other labels raise, or in a compiled step give a
+    number that is not finite.
     """
     log_sum_exp = _log_sum_exp(logits)
     scores = tf.cast(tf.gather(logits, labels, batch_dims=1), tf.float32)
     is_class = (labels >= 0) & (labels < tf.shape(logits, out_type=labels.dtype)[1])
-    scores = tf.where(is_class, scores, float("nan"))  # a compiled gather takes the nearest instead
+    scores /= tf.cast(is_class, tf.float32)  # a compiled gather takes the nearest class instead
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
         return _cross_entropy_gradient(logits, labels, log_sum_exp, upstream), None
