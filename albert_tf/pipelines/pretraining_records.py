@@ -22,7 +22,7 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import eval_step, run_folder
 from albert_tf.train.run_data import Evaluate, Metrics, RunData, Stretch
 from albert_tf.train.train_state import TrainState
-from albert_tf.train_config import LONGEST_ONLINE_NGRAM, PHONEMES, PretrainConfig
+from albert_tf.train_config import PHONEMES, PretrainConfig
 
 # A model whose loss is not this far below that of piece frequencies has learnt little else.
 _PLATEAU_NATS = 0.5
@@ -167,7 +167,7 @@ def _has_lengths(contents: dict[str, Any], config: PretrainConfig) -> bool:
 def read_masking(paths: Sequence[str], tokenizer: Tokenizer) -> OnlineMasking | None:
     """How records are masked to evaluate, which does not change; None for those with masks.
 
-    Raises `UserError` if they do not have it in common, or a setting is none.
+    Raises `UserError` if they do not have it in common.
     """
     names = ("ngram", "masked_lm_prob", "max_predictions_per_seq")
     manifests = manifest.read_all(paths)
@@ -185,12 +185,6 @@ def read_masking(paths: Sequence[str], tokenizer: Tokenizer) -> OnlineMasking | 
     if values is None:
         return None
     ngram, share, most = values
-    is_sound = type(ngram) is int and 0 < ngram <= LONGEST_ONLINE_NGRAM and type(most) is int
-    require(
-        is_sound and most > 0 and isinstance(share, float) and 0 <= share < 1,
-        f"{os.path.join(first, manifest.NAME)} is damaged: {', '.join(names)} are "
-        f"{ngram!r}, {share!r}, {most!r}. Create the records anew.",
-    )
     settings = manifests[first]["settings"]
     return OnlineMasking(
         max_seq_length=settings["max_seq_length"],

@@ -4,9 +4,9 @@
      "settings": {"sentence_task": "sop", "max_seq_length": 512, ...},
      "vocabulary": {"size": 30000, "sha256": "..."},
      "files": {"train-00000-00.tfrecord": 1234, ...},       name -> number of examples
-     "bytes": {"train-00000-00.tfrecord": 567890, ...},     name -> size; Google's have none
+     "bytes": {"train-00000-00.tfrecord": 567890, ...},     name -> size
      "statistics": {...},
-     "sha256": "..."}                                       of all that; Google's have none
+     "sha256": "..."}                                       of all that
 
 The vocabulary itself lies beside it, in `vocabulary/`.
 """
@@ -26,7 +26,6 @@ FORMAT = 1
 REMAKE = (
     "Remove it and run create_pretraining_data again with the same flags: it makes what is missing."
 )
-_FRAME = 16  # bytes that TFRecord adds to each record
 
 
 def write(directory: str, manifest: Mapping[str, Any]) -> None:
@@ -43,55 +42,25 @@ def read(directory: str) -> dict[str, Any]:
     manifest = files.read_sealed(path, "records without a manifest, so unfinished or not made here")
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise UserError(f"{path} is not a manifest of format {FORMAT}. Create the records anew.")
-    vocabulary = manifest.get("vocabulary")
-    is_sound = {
-        "settings": isinstance(manifest.get("settings"), dict),
-        "vocabulary": isinstance(vocabulary, dict)
-        and _is_count(vocabulary.get("size"))
-        and isinstance(vocabulary.get("sha256"), str),
-        "files": _are_counts(manifest.get("files")),
-        "bytes": _are_counts(manifest.get("bytes", {})),
-    }
-    if wrong := [key for key, sound in is_sound.items() if not sound]:
-        raise UserError(f"{path} is damaged: {wrong[0]!r} is wrong. Create the records anew.")
     return manifest
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _are_counts(values: Any) -> bool:
-    return isinstance(values, dict) and all(map(_is_count, values.values()))
-
-
 def check_size(path: str, manifest: Mapping[str, Any], remedy: str = REMAKE) -> None:
-    """Raises `UserError` unless a record file has the size that the manifest says.
-
-    Without sizes (Google's records) it must at least have room for its examples.
-    """
+    """Raises `UserError` unless a record file has the size that the manifest says, if it does."""
     # A missing file is reported when it is opened.
     if tf.io.gfile.exists(path) and not has_size(path, manifest):
         name, size = os.path.basename(path), tf.io.gfile.stat(path).length
-        expected = manifest.get("bytes", {}).get(name, size)
         raise UserError(
             f"{path} has {size:,} bytes, which is not what its {NAME} says "
-            f"({manifest['files'][name]:,} examples, {expected:,} bytes): it is cut short or "
-            f"damaged. {remedy}"
+            f"({manifest['files'][name]:,} examples, {manifest['bytes'][name]:,} bytes): it is cut "
+            f"short or damaged. {remedy}"
         )
 
 
 def has_size(path: str, manifest: Mapping[str, Any]) -> bool:
-    """Whether a record file has the size of the manifest, or room for its examples."""
-    name = os.path.basename(path)
-    size, count = tf.io.gfile.stat(path).length, manifest["files"][name]
-    expected = manifest.get("bytes", {}).get(name, size)
-    return size == expected and (count <= size / _FRAME or _is_gzip(path))
-
-
-def _is_gzip(path: str) -> bool:
-    with tf.io.gfile.GFile(path, "rb") as file:
-        return file.read(2) == b"\x1f\x8b"
+    """Whether a record file has the size of the manifest, if that says one."""
+    size = tf.io.gfile.stat(path).length
+    return manifest.get("bytes", {}).get(os.path.basename(path), size) == size
 
 
 def read_all(paths: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -146,9 +115,7 @@ def describe_oddities(manifest: Mapping[str, Any]) -> str:
 
 def check_pretraining(directory: str, manifest: Mapping[str, Any]) -> None:
     """Raises `UserError` unless the settings are those of pre-training records."""
-    settings = manifest["settings"]
-    lengths = [settings.get(name) for name in ("max_seq_length", "max_predictions_per_seq")]
-    if settings.get("sentence_task") not in SENTENCE_TASKS or not all(map(_is_count, lengths)):
+    if manifest["settings"].get("sentence_task") not in SENTENCE_TASKS:
         raise UserError(
             f"{os.path.join(directory, NAME)} does not describe pre-training records. "
             "Make them with create_pretraining_data."

@@ -24,13 +24,10 @@ from albert_tf.train_config import TrainConfig
 # What a continued run may change of its model: no shape of a weight depends on it.
 _DROPOUT = ("albert.hidden_dropout_prob", "albert.attention_probs_dropout_prob")
 # What it may not change beside its model.
-_FIXED = (
-    "sentence_task",
-    "num_words",
-)
+_FIXED = ("sentence_task", "num_words")
 # The order of the records depends on these; the position in them means something only if all stay.
 _ORDER = ("seed", "shuffle_buffer_size")
-_HISTORY, _CHANGES = "history", "changes"
+_HISTORY = "history"
 T = TypeVar("T")
 
 
@@ -164,20 +161,7 @@ def _describe_files(rows: list[Any]) -> str:
 def read(workdir: str) -> list[dict[str, Any]]:
     """The changes of a run, the oldest first; none if it continues no other."""
     path = os.path.join(workdir, HISTORY)
-    content = files.read_sealed(path, HISTORY) if tf.io.gfile.exists(path) else {_HISTORY: []}
-    changes = content.get(_HISTORY) if isinstance(content, dict) else None
-    if not isinstance(changes, list) or not all(map(_is_change, changes)):
-        raise UserError(f"{path} is damaged: it is no list of changes. Restore it from a copy.")
-    return changes
-
-
-def _is_change(record: Any) -> bool:
-    values = record.get(_CHANGES) if isinstance(record, dict) else None
-    return (
-        isinstance(values, dict)
-        and {"step", "run", "position"} <= record.keys()
-        and all(isinstance(value, list) and len(value) == 2 for value in values.values())
-    )
+    return files.read_sealed(path, HISTORY)[_HISTORY] if tf.io.gfile.exists(path) else []
 
 
 def format_change(record: Mapping[str, Any]) -> str:

@@ -8,7 +8,6 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from albert_tf import files
-from albert_tf.errors import UserError
 from albert_tf.run_files import METRICS_LOG
 
 
@@ -19,19 +18,7 @@ def read(workdir: str) -> list[dict[str, float]]:
         return []
     # The last line of a killed run may be incomplete; it is after the last checkpoint then.
     *lines, _ = files.read_bytes(path, METRICS_LOG).split(b"\n")
-    records = []
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line.decode())
-        except ValueError:
-            record = None
-        if not isinstance(record, dict) or type(record.get("step")) is not int:
-            raise UserError(
-                f"{path}: line {number} is damaged: it is no record of a step. Remove that line, "
-                "and run the same command again."
-            )
-        records.append(record)
-    return records
+    return [files.parse_json(line, path, f"line {n}") for n, line in enumerate(lines, 1)]
 
 
 def truncate(workdir: str, step: int) -> None:

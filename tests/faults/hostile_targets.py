@@ -32,7 +32,7 @@ from albert_tf.records import manifest
 from albert_tf.tasks import finetuned_model, predictions, recipes
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.normalization import TokenizerConfig
-from albert_tf.train import history, run_folder
+from albert_tf.train import run_folder
 from albert_tf.train_config import FinetuneConfig, PretrainConfig
 
 
@@ -254,7 +254,7 @@ def folders_of_records(draw: Any) -> dict[str, bytes]:
     examples = draw(st.lists(damaged({"id": "0", "label": "a"}), max_size=2))
     lines = b"\n".join(map(dump, examples))
     return {
-        manifest.NAME: draw(hostile_bytes.mutated(dump(draw(damaged(content))))),
+        manifest.NAME: dump(content),
         task_dataset.EXAMPLES: draw(st.just(lines) | hostile_bytes.mutated(lines)),
         task_dataset.RECORDS: records,
     }
@@ -327,8 +327,6 @@ def encode(text: str, folder: Path) -> None:
 def runs(draw: Any) -> dict[str, bytes]:
     contents = {"config.json": _defaults(FinetuneConfig), "task.json": HEADER}
     contents |= {"metrics-dev.json": {"checkpoint": "x/model.ckpt-0", "thresholds": {"a": 0.5}}}
-    change = {"step": 1, "run": "x", "position": 1, "changes": {}}
-    contents |= {"history.json": {"history": [change]}}
     return {name: dump(draw(damaged(content))) for name, content in contents.items()}
 
 
@@ -341,8 +339,6 @@ def read_run(contents: dict[str, bytes], folder: Path) -> None:
     task_table.from_header(native.read_run(str(folder), prefix).get("task"))
     made = ModelCheckpoint(source=prefix, config=AlbertConfig(), weights={})
     finetuned_model.read_thresholds(made)
-    for record in history.read(str(folder)):
-        history.format_change(record)
 
 
 TARGETS: dict[str, Target] = {
