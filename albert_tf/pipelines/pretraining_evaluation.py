@@ -1,6 +1,5 @@
 """Evaluation of a pre-trained checkpoint on held-out records."""
 
-import dataclasses
 import functools
 import math
 import os
@@ -17,10 +16,9 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data_prep.task_data import data_record
 from albert_tf.errors import UserError, require
 from albert_tf.model import albert_model, encoder, losses, weight_names
-from albert_tf.objectives import all_objectives
+from albert_tf.objectives.all_objectives import OBJECTIVES
 from albert_tf.pipelines import pretraining_records
 from albert_tf.records import features, input_pipeline, manifest
-from albert_tf.records.online_masking import OnlineMasking
 from albert_tf.run_files import BEST, DATA, WORDS
 from albert_tf.tasks import finetuned_model
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -55,7 +53,7 @@ def load(
     )
     config = config_io.load(PretrainConfig, None, overrides, values)
     with strategy.scope():
-        network, _ = all_objectives.choose(config).make_model(config)
+        network, _ = OBJECTIVES[config.sentence_task].make_model(config)
     names = weight_names.weights_by_name(network).keys() & checkpoint.weights.keys()
     weights = {name: checkpoint.weights[name] for name in names}
     matching.assign_weights(weights, network, checkpoint.source, log_level=logging.DEBUG)
@@ -112,26 +110,45 @@ def evaluate(
     paths = files.expand(eval_files, "--eval_files")
     for folder, contents in manifest.read_all(paths).items():
         own = [path for path in paths if os.path.dirname(path) == folder]
-        data = _check_records(own[0], contents, checkpoint, tokenizer)
-        task = data["sentence_task"]
-        if (random_from := data.get("random_from", "any")) != "any":
-            task += f"_{random_from}"
-        if task in results:
-            raise UserError(f"{folder}: a second folder of {task} records. Evaluate it by itself.")
-        masking = pretraining_records.read_masking(own, tokenizer)
-        size = config.eval_batch_size
-        of_records = dataclasses.replace(config, sentence_task=data["sentence_task"])
-        compute = functools.partial(
-            _evaluate, network, strategy, own, data, size, of_records, masking=masking
+        settings = _check_records(own[0], contents, checkpoint, tokenizer)
+        name = task = settings["sentence_task"]
+        if (random_from := settings.get("random_from", "any")) != "any":
+            name += f"_{random_from}"
+        if name in results:
+            raise UserError(f"{folder}: a second folder of {name} records. Evaluate it by itself.")
+        read_batches = functools.partial(
+            input_pipeline.distribute_eval,
+            paths=own,
+            spec=features.pretraining(
+                settings["max_seq_length"], settings["max_predictions_per_seq"]
+            ),
+            batch_size=config.eval_batch_size,
+            masking=pretraining_records.read_masking(own, tokenizer),
         )
-        results[task] = {**compute(), "files": own}
+        compute = functools.partial(_compute, network, strategy, read_batches, task)
+        results[name] = {**compute(), "files": own}
         if by_layer:
-            results[task]["by_layer"] = _list_by_layer(compute, results[task], network.config)
+            results[name]["by_layer"] = _list_by_layer(compute, results[name], network.config)
         if measures_layers and "layer_distances" not in results:
-            options = {"masking": masking, "max_examples": _MEASURED}
-            batches = _read_batches(tf.distribute.get_strategy(), own, data, size, **options)
+            batches = read_batches(tf.distribute.get_strategy(), max_examples=_MEASURED)
             results["layer_distances"] = measure_layers(network.albert, batches)
     return results
+
+
+def _compute(
+    network: Any,
+    strategy: tf.distribute.Strategy,
+    read_batches: functools.partial[Any],
+    task: str,
+    **options: Any,
+) -> dict[str, float]:
+    """Returns the metrics of records; `options` are of the network's call."""
+    apply, loss = functools.partial(network, **options), OBJECTIVES[task].loss
+    try:
+        run = eval_step.make_evaluate(strategy, apply, loss, num_branches=1)
+        return run(read_batches(strategy))
+    except input_pipeline.DAMAGED as error:
+        raise input_pipeline.corrupt_error(read_batches.keywords["paths"], error) from None
 
 
 def _list_by_layer(
@@ -194,35 +211,3 @@ def measure_layers(
         angle += tf.reduce_sum(degrees * weights, [1, 2])
         count += tf.reduce_sum(weights)
     return {"l2": (l2 / count).numpy().tolist(), "angle": (angle / count).numpy().tolist()}
-
-
-def _evaluate(
-    network: Any,
-    strategy: tf.distribute.Strategy,
-    paths: Sequence[str],
-    data: Mapping[str, Any],
-    batch_size: int,
-    config: PretrainConfig,
-    *,
-    masking: OnlineMasking | None,
-    num_blocks: int | None = None,
-) -> dict[str, float]:
-    batches = _read_batches(strategy, paths, data, batch_size, masking=masking)
-    loss = all_objectives.choose(config).loss
-    apply = functools.partial(network, num_blocks=num_blocks)
-    try:
-        return eval_step.make_evaluate(strategy, apply, loss, num_branches=1)(batches)
-    except input_pipeline.DAMAGED as error:
-        raise input_pipeline.corrupt_error(paths, error) from None
-
-
-def _read_batches(
-    strategy: tf.distribute.Strategy,
-    paths: Sequence[str],
-    data: Mapping[str, Any],
-    batch_size: int,
-    **options: Any,
-) -> Iterable[Mapping[str, tf.Tensor]]:
-    """Returns the batches of records with the settings `data`; options of `distribute_eval`."""
-    spec = features.pretraining(data["max_seq_length"], data["max_predictions_per_seq"])
-    return input_pipeline.distribute_eval(strategy, paths, spec, batch_size=batch_size, **options)
