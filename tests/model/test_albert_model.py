@@ -12,22 +12,16 @@ from albert_tf.model.weight_names import weights_by_name
 
 CONFIGS = {
     "factorised": tiny.config(),
-    "not factorised": tiny.config(embedding_size=8),
-    "two groups": tiny.config(num_hidden_groups=2, num_hidden_layers=4),
+    "not factorised, linear": tiny.config(embedding_size=8, hidden_act="linear"),
     "three uneven groups": tiny.config(num_hidden_groups=3, num_hidden_layers=5),
-    "two inner groups": tiny.config(inner_group_num=2),
     "inner groups in groups": tiny.config(inner_group_num=2, num_hidden_groups=2),
     "attention shared": tiny.config(cross_layer_sharing="attention"),
-    "ffn shared": tiny.config(cross_layer_sharing="ffn"),
     "ffn shared in groups": tiny.config(
         cross_layer_sharing="ffn", num_hidden_groups=2, inner_group_num=2
     ),
-    "nothing shared": tiny.config(cross_layer_sharing="none"),
+    "nothing shared, three segments": tiny.config(cross_layer_sharing="none", type_vocab_size=3),
     "relu": tiny.config(hidden_act="relu"),
-    "tanh": tiny.config(hidden_act="tanh"),
-    "linear": tiny.config(hidden_act="linear"),
-    "one head": tiny.config(num_attention_heads=1),
-    "three segments": tiny.config(type_vocab_size=3),
+    "tanh, one head": tiny.config(hidden_act="tanh", num_attention_heads=1),
 }
 
 
@@ -54,7 +48,7 @@ def test_outputs_are_those_of_the_reference(config):
 
 
 @pytest.mark.usefixtures("as_users")
-@pytest.mark.parametrize("name", ["factorised", "not factorised", "ffn shared in groups", "relu"])
+@pytest.mark.parametrize("name", ["factorised", "ffn shared in groups", "relu"])
 def test_gradients_are_those_of_the_reference(name):
     """Central differences of the reference's loss, in float64, at two entries of every weight."""
     config, batch, step = CONFIGS[name], tiny.batch(), 1e-5
@@ -92,12 +86,6 @@ def test_positions_leave_out_the_other_tokens_of_the_last_block(training):
     assert_close(part["encoder_outputs"][:-1], whole["encoder_outputs"][:-1], 0.0)
 
 
-def test_an_empty_batch_has_empty_outputs():
-    model, _ = make()
-    logits = model({name: value[:0] for name, value in tiny.batch().items()})
-    assert logits["masked_lm_logits"].shape == (0, 5, 11)
-
-
 def test_a_length_that_is_known_stays_known():
     model, _ = make()
     ids = tf.TensorSpec([None, 7], tf.int32)
@@ -127,28 +115,6 @@ def test_what_is_padding_changes_nothing_on_real_positions():
         assert np.abs(a.numpy()[~real] - b.numpy()[~real]).max() > 0.01
 
 
-def test_without_its_padding_a_sequence_has_the_same_outputs():
-    model, _ = make()
-    batch = tiny.batch()
-    short = {name: batch[name][1:2, :4] for name in ("input_ids", "input_mask", "segment_ids")}
-    assert short["input_mask"].numpy().all()
-    outputs, whole = model.albert(short), model.albert(batch)
-    assert_close(outputs["sequence_output"], whole["sequence_output"][1:2, :4], 1e-6)
-    assert_close(outputs["pooled_output"], whole["pooled_output"][1:2], 1e-6)
-
-
-def test_the_order_of_a_batch_and_of_predictions_is_theirs():
-    model, _ = make()
-    batch = tiny.batch()
-    logits = model(batch)
-    rows, columns = [2, 0, 1], [4, 0, 3, 1, 2]
-    permuted = {name: tf.gather(value, rows) for name, value in batch.items()}
-    permuted["masked_lm_positions"] = tf.gather(permuted["masked_lm_positions"], columns, axis=1)
-    expected = {name: tf.gather(value, rows) for name, value in logits.items()}
-    expected["masked_lm_logits"] = tf.gather(expected["masked_lm_logits"], columns, axis=1)
-    assert_close(model(permuted), expected, 1e-6)
-
-
 def test_batches_and_sequences_of_any_size_go_through_one_graph():
     model, _ = make()
     unknown = tf.TensorSpec([None, None], tf.int32)
@@ -161,13 +127,6 @@ def test_batches_and_sequences_of_any_size_go_through_one_graph():
         inputs = {name: batch[name][:rows, :length] for name in names}
         assert_close(graph(inputs), model.albert(inputs), 1e-6)
     assert graph.experimental_get_tracing_count() == 1
-
-
-def test_longest_sequence():
-    model = Albert(tiny.config())
-    assert model({"input_ids": tf.zeros([2, 9], tf.int32)})["sequence_output"].shape == (2, 9, 8)
-    with pytest.raises(ValueError, match="sequence of 10 tokens is over max_position_embeddings 9"):
-        model({"input_ids": tf.zeros([2, 10], tf.int32)})
 
 
 def test_initial_weights_follow_the_seed_and_the_published_distribution():
@@ -190,7 +149,6 @@ def test_initial_weights_follow_the_seed_and_the_published_distribution():
     assert words.std() == pytest.approx(0.02 * 0.8796, rel=0.02)
 
 
-def test_weights_by_name_are_sorted_and_raw():
-    weights = weights_by_name(AlbertForPretraining(tiny.config()))
-    assert list(weights) == sorted(weights)
-    assert all(isinstance(weight, tf.Variable) for weight in weights.values())
+def test_weights_without_a_seed_are_zeros():
+    weights = weights_by_name(Albert(tiny.config(), seed=None))
+    assert not weights["bert/pooler/dense/kernel"].numpy().any()

@@ -1,19 +1,13 @@
 """The loss of sentence vectors: against float64, and which texts are negatives of which."""
 
-import dataclasses
-import functools
-import types
-
 import numpy as np
 import pytest
-import replicas
 import tensorflow as tf
 import tiny_tasks
 
 from albert_tf.model import task_heads
 from albert_tf.model.task_heads import HeadSizes
 from albert_tf.objectives.all_objectives import OBJECTIVES
-from albert_tf.train import train_step
 
 B, C, D = 5, 3, 4
 SEED = tf.constant([3, 4])
@@ -51,8 +45,7 @@ def compute(x, numbers, temperature=0.2, **batch):
     return {**objective.counts(batch), **objective.sums(outputs, batch)}
 
 
-@pytest.mark.parametrize("texts", [2, 3, 4])
-@pytest.mark.parametrize("temperature", [0.05, 0.7])
+@pytest.mark.parametrize(("texts", "temperature"), [(2, 0.05), (3, 0.7)])
 def test_the_loss_is_that_of_float64(texts, temperature):
     x, numbers = vectors(texts=texts), np.arange(B * texts).reshape(B, texts)
     sums = compute(x, numbers, temperature)
@@ -114,68 +107,6 @@ def test_a_text_beside_itself_has_another_dropout():
         tf.reshape(model(batch, training=True, seed=SEED)["embedding"], [3, 2, -1]), axis=1
     )
     assert (np.abs(first - second).max(1) > 1e-3).all()
-
-
-def compute_gradients(model, batch, counts):
-    objective = dataclasses.replace(OBJECTIVES["none"], loss=make_objective(0.1))
-    weights = [weight.value for weight in model.trained_weights()]
-    state = types.SimpleNamespace(model=model, objective=objective)
-    return train_step._gradients(state, weights, batch, counts, SEED)
-
-
-def take(batch, rows):
-    return {name: tf.gather(x, rows) for name, x in batch.items()}
-
-
-def test_negatives_are_those_of_the_micro_batch():
-    """Two micro-batches of two rows: the sum of their gradients, over the count of both."""
-    dropless = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    model = tiny_tasks.make("sentence_embedding", sizes=HeadSizes(2), **dropless)
-    parts = [tiny_tasks.texts_batch(2, seed) for seed in (0, 5)]
-    batch = {name: tf.concat([p[name] for p in parts], 0)[:4] for name in parts[0]}
-    batch["label_ids"] = tf.reshape(tf.range(8), [4, 2])
-    counts = make_objective(0.1).counts(batch)
-    gradients_of = functools.partial(compute_gradients, model)
-    actual, sums = train_step._add_micro_batches(
-        lambda rows, counts, _: gradients_of(rows, counts), 2, batch, counts, SEED
-    )
-    halves = [gradients_of(take(batch, rows), counts) for rows in ([0, 1], [2, 3])]
-    for k, gradient in enumerate(actual):
-        expected = halves[0][0][k] + halves[1][0][k]
-        np.testing.assert_allclose(
-            tf.convert_to_tensor(gradient), tf.convert_to_tensor(expected), atol=1e-6
-        )
-    whole = gradients_of(batch, counts)[1]["contrastive_loss"].numpy()
-    split = sum(half[1]["contrastive_loss"].numpy() for half in halves)
-    assert sums["contrastive_loss"].numpy() == pytest.approx(split, rel=1e-5)
-    assert whole > split + 0.1  # more negatives
-
-
-@pytest.mark.full
-def test_negatives_are_those_of_the_replica():
-    x, numbers = vectors(4, 2), np.arange(8).reshape(4, 2)
-    strategy = replicas.two_replicas()
-    halves = [compute(x[rows], numbers[rows]) for rows in (slice(2), slice(2, 4))]
-
-    @tf.function
-    def run(batch):
-        objective = make_objective(0.2)
-        sums = strategy.run(lambda rows: objective.sums(rows, rows), args=(batch,))
-        return strategy.reduce(tf.distribute.ReduceOp.SUM, sums["contrastive_loss"], axis=None)
-
-    def make(context):
-        k = context.replica_id_in_sync_group
-        rows = slice(2 * k, 2 * k + 2)
-        return {
-            "embedding": tf.constant(x[rows].reshape(-1, D), tf.float32),
-            "label_ids": tf.constant(numbers[rows]),
-            "input_ids": tf.zeros([2, 1], tf.int32),
-        }
-
-    total = run(strategy.experimental_distribute_values_from_function(make)).numpy()
-    assert total == pytest.approx(
-        sum(half["contrastive_loss"].numpy() for half in halves), rel=1e-5
-    )
 
 
 def test_a_batch_is_not_split_for_the_cores():

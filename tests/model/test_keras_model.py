@@ -53,13 +53,6 @@ def assert_same_weights(model, other):
         np.testing.assert_array_equal(weight, others[name], err_msg=name)
 
 
-def test_a_model_is_made_again_from_its_config():
-    model = MODELS["classification"]()
-    again = type(model).from_config(model.get_config())
-    assert_same_weights(model, again)
-    assert type(keras.models.clone_model(model)) is type(model)
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_a_keras_file_gives_the_model_back(name, tmp_path):
     model = MODELS[name]()
@@ -73,40 +66,12 @@ def test_a_keras_file_gives_the_model_back(name, tmp_path):
     assert_same_weights(model, again)
 
 
-def test_fit_learns_with_dropout_and_goes_on_after_loading(tmp_path):
-    keras.utils.set_random_seed(1)
-    inputs = random_inputs(24)
-    labels = {"logits": inputs["input_ids"][:, 1] % 3}
-    model = compiled(keras.optimizers.Adam(1e-2))
-    losses = model.fit(inputs, labels, epochs=3, batch_size=8, verbose=0).history["loss"]
-    assert losses[-1] < losses[0]
-    predictions = model.predict(inputs, verbose=0)["logits"]
-    assert predictions.shape == (24, 3)
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(again.predict(inputs, verbose=0)["logits"], predictions)
-    resumed = again.fit(inputs, labels, batch_size=8, verbose=0).history["loss"][0]
-    assert resumed < losses[0]
-
-
-def test_dropout_of_fit_follows_the_seed_of_the_model():
-    inputs, labels = random_inputs(16), {"logits": np.arange(16) % 3}
-    histories = []
-    for _ in range(2):
-        keras.utils.set_random_seed(1)  # the order of the examples
-        model = compiled(keras.optimizers.Adam(1e-3))
-        histories.append(model.fit(inputs, labels, batch_size=8, verbose=0).history)
-    assert histories[0] == histories[1]
-
-
 def test_an_encoder_is_a_part_of_a_functional_model(tmp_path):
     inputs = random_inputs(8)
     symbols = {name: keras.Input((9,), dtype="int32", name=name) for name in inputs}
     vectors = Albert(CONFIG)(symbols)["pooled_output"]
     assert vectors.shape == (None, CONFIG.hidden_size)
     model = keras.Model(symbols, keras.layers.Dense(2)(vectors))
-    model.compile("adam", loss="mse", run_eagerly=True)
-    model.fit(inputs, np.zeros((8, 2)), verbose=0)
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(
@@ -114,26 +79,20 @@ def test_an_encoder_is_a_part_of_a_functional_model(tmp_path):
     )
 
 
-def test_the_summary_has_the_true_counts():
-    model, lines = MODELS["pretraining"](), []
-    model.summary(print_fn=lambda line: lines.append(line))
-    count = sum(weight.size for weight in values(model).values())
-    assert f"Total params: {count:,}" in "\n".join(lines)
-
-
 TARGETS = {"logits": np.arange(16) % 3}
 OPTIMIZERS = {
-    "Lamb": lambda: Lamb(1e-3, bias_correction=True),
-    "a schedule": lambda: Lamb(WarmupDecay(1e-3, 20, 2)),
-    "AdamW": lambda: AdamW(keras.optimizers.schedules.CosineDecay(1e-3, 20)),
+    "Lamb, our schedule": lambda: Lamb(WarmupDecay(1e-2, 20, 2), bias_correction=True),
+    "AdamW, theirs": lambda: AdamW(keras.optimizers.schedules.CosineDecay(1e-2, 20)),
 }
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
-def test_training_goes_on_in_a_new_process(optimizer, tmp_path):
+def test_fit_learns_with_dropout_and_goes_on_in_a_new_process(optimizer, tmp_path):
+    keras.utils.set_random_seed(1)
     inputs = random_inputs(16)
     model = compiled(optimizer())
-    model.fit(inputs, TARGETS, batch_size=8, verbose=0)
+    losses = model.fit(inputs, TARGETS, epochs=4, batch_size=8, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
     model.save(path := tmp_path / "model.keras")
     table, others = keras.saving.get_custom_objects(), {}
     for name in [name for name in table if name.startswith("albert_tf>")]:
@@ -147,6 +106,10 @@ def test_training_goes_on_in_a_new_process(optimizer, tmp_path):
     assert again.optimizer.get_config() == model.optimizer.get_config()
     for ours, theirs in zip(model.optimizer.variables, again.optimizer.variables, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+    predictions = [x.predict(inputs, verbose=0)["logits"] for x in (model, again)]
+    np.testing.assert_array_equal(*predictions)
+    resumed = again.fit(inputs, TARGETS, batch_size=8, verbose=0).history["loss"][0]
+    assert resumed < losses[0]
 
 
 @pytest.mark.full
@@ -179,8 +142,7 @@ def test_replicas_fit_evaluate_and_predict_as_one():
     np.testing.assert_allclose(*predictions, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("as_dataset", [False, True])
-def test_class_weights_take_the_target_of_the_documentation(as_dataset):
+def test_class_weights_take_the_target_of_the_documentation():
     inputs, weights = random_inputs(16), {0: 1.0, 1: 2.0, 2: 0.5}
     # Keras's loss of an epoch is weighted by the examples alone.
     rates = np.array([weights[label] for label in TARGETS["logits"]])
@@ -189,7 +151,7 @@ def test_class_weights_take_the_target_of_the_documentation(as_dataset):
         model = compiled(keras.optimizers.SGD(0.0))
         model.albert.trainable = False
         data = [inputs, TARGETS]
-        if as_dataset and "class_weight" in options:
+        if "class_weight" in options:
             data = [tf.data.Dataset.from_tensor_slices((inputs, TARGETS)).batch(16)]
         history = model.fit(*data, validation_data=(inputs, TARGETS), verbose=0, **options)
         losses.append([history.history["loss"], history.history["val_loss"]])
@@ -198,26 +160,28 @@ def test_class_weights_take_the_target_of_the_documentation(as_dataset):
     assert losses[0][0] != pytest.approx(losses[0][1], rel=0.05)
 
 
-def test_several_outputs_have_no_class_weights():
-    model = MODELS["span_or_none"]()
-    with pytest.raises(UserError, match="class_weight: the model has several outputs"):
-        model.fit({}, {"start_logits": 0, "end_logits": 0}, class_weight={0: 1.0})
+REFUSED = {
+    "class_weight: the model has several outputs": lambda: MODELS["span_or_none"]().fit(
+        {}, {"start_logits": 0, "end_logits": 0}, class_weight={0: 1.0}
+    ),
+    r"class_weight: give \{id of a class": lambda: compiled("sgd").fit(
+        random_inputs(16), TARGETS, class_weight={"good": 1.0}, verbose=0
+    ),
+    "input_ids: its rows are not equally long. Pad them": lambda: MODELS["classification"]()(
+        {"input_ids": [[5, 6], [7]]}
+    ),
+    "'mask' is no": lambda: Albert(CONFIG)(
+        {"input_ids": keras.Input((9,), dtype="int32"), "mask": keras.Input((9,))}
+    ),
+    "input_ids is float32: give integers": lambda: Albert(CONFIG)({"input_ids": keras.Input((9,))}),
+}
 
 
-@pytest.mark.parametrize("weights", [[1.0, 2.0, 1.0], {"good": 1.0}, {0.5: 2.0}])
-def test_class_weights_are_by_id(weights):
-    with pytest.raises(UserError, match=r"class_weight: give \{id of a class"):
-        compiled("sgd").fit(random_inputs(16), TARGETS, class_weight=weights, verbose=0)
-
-
-@pytest.mark.parametrize("verb", ["__call__", "predict"])
-def test_lists_are_taken_as_arrays(verb):
-    model, inputs = MODELS["classification"](), random_inputs(3)
-    ask = getattr(model, verb)
-    lists = {"attention_mask" if "mask" in k else k: x.tolist() for k, x in inputs.items()}
-    np.testing.assert_array_equal(ask(lists)["logits"], ask(inputs)["logits"])
-    with pytest.raises(UserError, match=r"input_ids: its rows are not equally long. Pad them"):
-        ask({"input_ids": [[5, 6], [7]]})
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_not_understood_is_one_line(message):
+    with pytest.raises(UserError, match=message) as caught:
+        REFUSED[message]()
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["classification", "pretraining"])
@@ -253,21 +217,8 @@ def test_what_keras_compiles_is_checked_before():
     with pytest.raises(tf.errors.InvalidArgumentError, match="segment_ids must be from 0 to 1"):
         model.predict(tf.data.Dataset.from_tensor_slices(wrong).batch(4), verbose=0)
     batches = tf.data.Dataset.from_tensor_slices(inputs).batch(4)
-    expected = model(inputs)["logits"]
+    expected = model({name: x.tolist() for name, x in inputs.items()})["logits"]
     np.testing.assert_allclose(model.predict(batches, verbose=0)["logits"], expected, atol=1e-5)
-
-
-def test_a_mistake_in_a_functional_model_is_one_line():
-    for symbols, message in (
-        (
-            {"input_ids": keras.Input((9,), dtype="int32"), "mask": keras.Input((9,))},
-            "'mask' is no",
-        ),
-        ({"input_ids": keras.Input((9,))}, "input_ids is float32: give integers"),
-    ):
-        with pytest.raises(UserError, match=message) as caught:
-            Albert(CONFIG)(symbols)
-        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("policy", ["bfloat16", "mixed_float16"])
@@ -285,8 +236,3 @@ def test_the_global_policy_is_followed_or_refused(policy, monkeypatch):
             assert type(model).from_config(model.get_config()).dtype_policy.name == policy
     finally:
         keras.config.set_dtype_policy("float32")
-
-
-def test_a_policy_is_an_object_too():
-    model = Albert(CONFIG, dtype=keras.DTypePolicy("mixed_bfloat16"))
-    assert model.get_config()["dtype"] == "mixed_bfloat16"

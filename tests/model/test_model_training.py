@@ -47,27 +47,15 @@ def test_without_dropout_training_changes_nothing(act):
     assert_close(model.albert(batch, training=True), model.albert(batch), 1e-5)
 
 
-def test_dropout_follows_the_seed():
+def test_dropout_follows_the_seed_in_training_alone():
     model, batch = make(DROPOUT), tiny.batch()
     first = model(batch, training=True, seed=SEED)
     assert_close(model(batch, training=True, seed=SEED), first, 0.0)
-    assert differ(model(batch, training=True, seed=tf.constant([3, 5])), first)
-    assert differ(model(batch, training=True, seed=tf.constant([4, 4])), first)
-    assert differ(model(batch), first)
-
-
-def test_there_is_no_dropout_outside_training():
-    model, batch = make(DROPOUT), tiny.batch()
-    assert_close(model(batch, seed=SEED), model(batch), 0.0)
-    undropped = make(tiny.config(num_hidden_layers=2))
-    assert_close(model(batch), undropped(batch), 0.0)
-
-
-@pytest.mark.parametrize("which", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
-def test_each_dropout_changes_the_outputs(which):
-    model, batch = make(tiny.config(**{which: 0.1})), tiny.batch()
-    assert differ(model(batch, training=True), model(batch, training=True))
-    assert differ(model(batch, training=True, seed=SEED), model(batch))
+    assert differ(model(batch, training=True, seed=SEED + 1), first)
+    assert differ(model(batch, training=True), model(batch, training=True))  # none: another each
+    undropped = make(tiny.config(num_hidden_layers=2))(batch)
+    assert_close(model(batch, seed=SEED), undropped, 0.0)
+    assert differ(undropped, first)
 
 
 def test_every_place_of_dropout_has_its_own_mask():
@@ -115,13 +103,12 @@ def test_rematerialization_changes_no_gradient(dtype, in_a_graph):
     assert_close(step(layer_loop=True), plain, 1e-6)
 
 
-@pytest.mark.parametrize("rematerialize", [False, True])
-def test_rematerialization_computes_blocks_again(rematerialize):
-    model = make(tiny.config(), rematerialize=rematerialize)
+def test_rematerialization_computes_blocks_again():
+    model = make(tiny.config(), rematerialize=True)
     operations = graph_of(lambda batch: tiny.loss_and_gradients(model, batch), tiny.batch())
     products = sum(operation.type == "BatchMatMulV2" for operation in operations)
-    # Each of the three blocks: two in the forward pass and four in the backward pass.
-    assert products == 3 * (2 + 4 + (2 if rematerialize else 0))
+    # Each of the three blocks: two in the forward pass, two again and four in the backward pass.
+    assert products == 3 * (2 + 2 + 4)
     operations = graph_of(lambda batch: model(batch), tiny.batch())
     # Of long sequences and of the others.
     assert sum(operation.type == "Softmax" for operation in operations) == 3 * 2
@@ -181,9 +168,3 @@ def test_xla_compiles_forward_and_backward():
     expected_loss, expected = tiny.loss_and_gradients(model, tiny.batch())
     assert loss.numpy() == pytest.approx(expected_loss.numpy(), rel=1e-5)
     assert_close(gradients, expected, 1e-5)
-
-
-def test_gradients_are_dense():
-    _, gradients = tiny.loss_and_gradients(make(tiny.config()), tiny.batch())
-    assert len(gradients) == 32
-    assert all(isinstance(gradient, tf.Tensor) for gradient in gradients.values())

@@ -1,4 +1,4 @@
-"""Every number of parameters that is published or follows from what is published, exactly."""
+"""Names, shapes and numbers of parameters: those of the models, and those that are published."""
 
 import math
 import pathlib
@@ -9,6 +9,7 @@ import tiny
 from parameter_counts import COUNTS
 
 from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.model import weight_names
 from albert_tf.model.albert_model import AlbertForPretraining
 
 BASE = PRESETS["albert_base_v2"]
@@ -49,26 +50,51 @@ CHINESE = {
 CHINESE_VOCABULARY = 21128
 
 
-def change(config, **changes):
-    return AlbertConfig(**{**vars(config), **changes})
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"num_hidden_layers": 4, "num_hidden_groups": 2, "inner_group_num": 3},
+        {"embedding_size": 8},
+        {"cross_layer_sharing": "attention"},
+        {"cross_layer_sharing": "ffn"},
+        {"cross_layer_sharing": "none", "type_vocab_size": 4},
+    ],
+)
+def test_names_and_shapes_known_from_a_config_are_those_of_the_model(changes):
+    config = tiny.config(**changes)
+    variables = weight_names.weights_by_name(AlbertForPretraining(config))
+    expected = {name: tuple(variable.shape) for name, variable in variables.items()}
+    assert weight_names.expected_shapes(config, expected.keys()) == expected
 
 
-def shapes(config):
-    """Returns {name: shape} of the pre-trained model, made in a graph, which allocates nothing."""
-    with tf.Graph().as_default():
-        model = AlbertForPretraining(config)
-        shape_of_name = {weight.path: tuple(weight.shape) for weight in model.weights}
-        assert len(shape_of_name) == len(model.weights) == len(model.trainable_weights)
-        return shape_of_name
+def test_names_and_shapes_of_albert_base_are_the_published_ones():
+    with tf.Graph().as_default():  # allocates nothing
+        weights = AlbertForPretraining(BASE).weights
+    lines = sorted(f"{w.path} {','.join(str(size) for size in w.shape)}" for w in weights)
+    assert lines == NAMES.read_text().splitlines()
+
+
+@pytest.mark.parametrize(("sharing", "owned"), [("attention", "ffn_1"), ("ffn", "attention_1")])
+def test_what_is_not_shared_is_there_once_for_every_step(sharing, owned):
+    config = tiny.config(num_hidden_layers=5, cross_layer_sharing=sharing)
+    names = weight_names.parts(config)[weight_names.ENCODER]
+    parts = [name.split("/") for name in names if "transformer" in name]
+    groups = {part: {p[3] for p in parts if part in p} for part in ("attention_1", "ffn_1")}
+    everywhere = {f"group_{step}" for step in range(5)}
+    shared = "attention_1" if owned == "ffn_1" else "ffn_1"
+    assert groups == {owned: everywhere, shared: {"group_0"}}
 
 
 def count(config):
     """Returns the numbers of parameters without pooler, with it, with the heads too."""
-    sizes = {name: math.prod(shape) for name, shape in shapes(config).items()}
-    heads = sum(size for name, size in sizes.items() if name.startswith("cls/"))
-    pooler = sum(size for name, size in sizes.items() if "/pooler/" in name)
-    total = sum(sizes.values())
-    return total - heads - pooler, total - heads, total
+    parts = weight_names.parts(config)
+    sizes = {
+        part: sum(math.prod(shape) for shape in parts[part].values())
+        for part in weight_names.PRETRAINED
+    }
+    encoder = sizes[weight_names.ENCODER]
+    return encoder, encoder + sizes[weight_names.POOLER], sum(sizes.values())
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -76,62 +102,50 @@ def test_every_preset(name):
     assert count(PRESETS[name]) == COUNTS[name.removesuffix("_v1").removesuffix("_v2")]
 
 
-@pytest.mark.parametrize(("size", "sharing"), ABLATIONS)
-def test_ablations_of_embedding_size_and_sharing(size, sharing):
-    config = change(BASE, embedding_size=size, cross_layer_sharing=sharing)
-    assert count(config)[:2] == ABLATIONS[size, sharing]
+def test_ablations_widths_groups_and_chinese_models():
+    def count_changed(config=BASE, **changes):
+        return count(AlbertConfig(**{**vars(config), **changes}))
+
+    for (size, sharing), expected in ABLATIONS.items():
+        assert count_changed(embedding_size=size, cross_layer_sharing=sharing)[:2] == expected
+    for groups, expected in GROUPS.items():
+        assert count_changed(num_hidden_groups=groups)[1] == expected
+    for width, expected in WIDTHS.items():
+        sizes = {"num_attention_heads": width // 64, "intermediate_size": 4 * width}
+        assert count_changed(hidden_size=width, **sizes)[1] == expected
+    for name, expected in CHINESE.items():
+        assert count_changed(PRESETS[name], vocab_size=CHINESE_VOCABULARY)[1] == expected
 
 
-@pytest.mark.parametrize("groups", GROUPS)
-def test_groups(groups):
-    assert count(change(BASE, num_hidden_groups=groups))[1] == GROUPS[groups]
+def test_heads_of_tasks_have_the_published_numbers_of_weights():
+    size = BASE.hidden_size
+    squad2 = (size + 1) + (2 * size**2 + 4 * size + 1) + (2 * size**2 + 2 * size)
+    parts = weight_names.parts(BASE)
+    for part, number in (("squad1", 2 * size + 2), ("squad2", squad2)):
+        assert sum(math.prod(shape) for shape in parts[part].values()) == number
+    assert parts["classifier"] == {"output_weights": (-1, size), "output_bias": (-1,)}
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_widths(width):
-    config = change(
-        BASE, hidden_size=width, num_attention_heads=width // 64, intermediate_size=4 * width
-    )
-    assert count(config)[1] == WIDTHS[width]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", CHINESE)
-def test_chinese_models(name):
-    assert count(change(PRESETS[name], vocab_size=CHINESE_VOCABULARY))[1] == CHINESE[name]
-
-
-@pytest.mark.parametrize("layers", [1, 2, 12, 24])
-def test_the_number_of_variables_does_not_depend_on_the_depth(layers):
-    names = list(shapes(change(BASE, num_hidden_layers=layers)))
-    assert len([name for name in names if name.startswith("bert/")]) == 25
-    assert len([name for name in names if name.startswith("cls/predictions/")]) == 5
-    assert len([name for name in names if name.startswith("cls/seq_relationship/")]) == 2
-    assert len(names) == 32
-
-
-def test_names_and_shapes_of_albert_base_are_the_published_ones():
-    items = shapes(BASE).items()
-    lines = sorted(f"{name} {','.join(str(size) for size in shape)}" for name, shape in items)
-    assert lines == NAMES.read_text().splitlines()
-
-
-def test_names_of_groups_and_inner_groups():
-    config = tiny.config(num_hidden_layers=4, num_hidden_groups=2, inner_group_num=3)
-    prefixes = {name.split("/LayerNorm/")[0] for name in shapes(config) if "transformer" in name}
-    blocks = {name for name in prefixes if name.count("/") == 4}
-    assert blocks == {
-        f"bert/encoder/transformer/group_{group}/inner_group_{inner}"
-        for group in range(2)
-        for inner in range(3)
-    }
-
-
-@pytest.mark.parametrize(("sharing", "owned"), [("attention", "ffn_1"), ("ffn", "attention_1")])
-def test_what_is_not_shared_is_there_once_for_every_step(sharing, owned):
-    config = tiny.config(num_hidden_layers=5, cross_layer_sharing=sharing)
-    parts = [name.split("/") for name in shapes(config) if "transformer" in name]
-    groups = {part: {p[3] for p in parts if part in p} for part in ("attention_1", "ffn_1")}
-    everywhere = {f"group_{step}" for step in range(5)}
-    shared = "attention_1" if owned == "ffn_1" else "ffn_1"
-    assert groups == {owned: everywhere, shared: {"group_0"}}
+@pytest.mark.parametrize(
+    ("present", "others"),
+    [
+        ("", "pooler"),
+        ("pooler", ""),
+        ("masked_lm", ""),
+        ("masked_lm pooler", ""),
+        ("sentence_order", "masked_lm pooler"),
+        ("classifier", "pooler"),
+        ("squad1", ""),
+        ("squad1 pooler", ""),
+        ("squad2 pooler", ""),
+        ("classifier masked_lm pooler", ""),
+        ("classifier masked_lm pooler sentence_order", ""),
+    ],
+)
+def test_what_a_model_must_have_its_heads_tell(present, others):
+    config = tiny.config()
+    parts = weight_names.parts(config)
+    names = {next(iter(parts[part])) for part in present.split()}  # one of each is enough
+    expected = {"encoder", *present.split(), *others.split()}
+    shapes = weight_names.expected_shapes(config, names)
+    assert shapes == {name: shape for part in expected for name, shape in parts[part].items()}

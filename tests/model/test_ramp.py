@@ -68,13 +68,5 @@ def test_outputs_and_gradients_are_the_stored_ones():
         assert np.abs(expected).max() > 1e-2 or name.endswith("key/bias"), name
 
 
-def test_the_golden_rejects_another_activation():
-    for act in ("gelu", "relu"):
-        model = AlbertForPretraining(tiny.config(hidden_act=act))
-        fill(model)
-        distance = np.abs(model(batch())["masked_lm_logits"] - np.load(GOLDEN)["masked_lm_logits"])
-        assert (distance.max() > 1e-3) == (act == "relu")
-
-
 if __name__ == "__main__":
     np.savez_compressed(GOLDEN, **results())

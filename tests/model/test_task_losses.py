@@ -6,8 +6,6 @@ import reference_model
 import tensorflow as tf
 import tiny_tasks
 
-from albert_tf.model import losses
-
 every_head = pytest.mark.parametrize("head", tiny_tasks.OBJECTIVES)
 NAMES = {
     "classification": ("classification",),
@@ -144,18 +142,3 @@ def test_class_weights_multiply_the_loss_and_not_the_accuracy(head):
     assert sums[f"{head}_loss"].numpy() == pytest.approx(expected, rel=1e-5)
     assert sums[f"{head}_correct"] == plain.sums(predicted, batch)[f"{head}_correct"]
     assert objective.counts(batch)[head] == 3
-
-
-def test_a_loss_by_hand():
-    """Two classes with the logits 0 and ln 3: -ln 1/4 for the first, which counts twice."""
-    logits = tf.constant([[0.0, np.log(3.0)]] * 2)
-    batch = {"label_ids": tf.constant([[0], [1]]), "input_ids": tf.zeros([2, 7], tf.int32)}
-    objective = tiny_tasks.make_objective("classification", class_weights=(2.0, 1.0))
-    sums, counts = objective.sums({"logits": logits}, batch), objective.counts(batch)
-    expected = (2 * np.log(4) + np.log(4 / 3)) / 2
-    assert losses.mean_loss(sums, counts).numpy() == pytest.approx(expected, rel=1e-6)
-
-
-def test_a_value_has_no_accuracy():
-    totals = {"regression": 4.0, "regression_loss": 6.0}
-    assert losses.means(totals, ("regression",)) == {"loss": 1.5, "regression_loss": 1.5}

@@ -28,7 +28,7 @@ SHAPES = {
     "token_classification": {"logits": (3, 7, 4)},
     "multi_label": {"logits": (3, 4)},
 }
-OF_TOKENS = ("span", "span_or_none", "token_classification")
+READ_TOKENS = ("span", "span_or_none", "token_classification", "sentence_embedding")
 PARTS = {
     "classification": [weight_names.CLASSIFIER],
     "regression": [weight_names.CLASSIFIER],
@@ -42,18 +42,8 @@ every_head = pytest.mark.parametrize("head", tiny_tasks.HEADS)
 
 
 @every_head
-def test_shapes_and_types_of_outputs(head):
-    for dtype in ("float32", "mixed_bfloat16"):
-        made = tiny_tasks.make(head, dtype=dtype)
-        outputs = made(tiny_tasks.batch(head))
-        assert {name: tuple(value.shape) for name, value in outputs.items()} == SHAPES[head]
-        types = {tf.int32 if name.endswith("_index") else tf.float32 for name in outputs}
-        assert {value.dtype for value in outputs.values()} == types
-
-
-@every_head
-def test_weights_bear_their_published_names(head):
-    config = tiny.config()
+def test_a_model_has_the_published_weights_and_the_outputs_of_its_head(head):
+    config, batch = tiny.config(), tiny_tasks.batch(head)
     parts = weight_names.parts(config)
     classes = 1 if head in ("regression", "multiple_choice") else 4
     expected = {
@@ -61,8 +51,18 @@ def test_weights_bear_their_published_names(head):
         for part in (weight_names.ENCODER, weight_names.POOLER, *PARTS.get(head, ()))
         for name, shape in parts[part].items()
     }
-    made = weight_names.weights_by_name(tiny_tasks.make(head))
-    assert {name: tuple(weight.shape) for name, weight in made.items()} == expected
+    model = tiny_tasks.make(head, dtype="mixed_bfloat16")
+    weights = weight_names.weights_by_name(model)
+    assert {name: tuple(weight.shape) for name, weight in weights.items()} == expected
+    graph = tf.function(lambda: model(batch), autograph=False).get_concrete_function()
+    outputs = graph()
+    assert {name: tuple(value.shape) for name, value in outputs.items()} == SHAPES[head]
+    types = {tf.int32 if name.endswith("_index") else tf.float32 for name in outputs}
+    assert {value.dtype for value in outputs.values()} == types
+    read = {id(variable) for variable in graph.variables}
+    pooler = {id(weight.value) for weight in model.albert.pooler.trainable_weights}
+    assert pooler & read == (pooler if model.reads_pooled_output else set())
+    assert model.reads_pooled_output == (head not in READ_TOKENS)
 
 
 @every_head
@@ -83,17 +83,6 @@ def test_a_gradient_reaches_every_trained_weight(head):
     pooled = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
     left_out = set(weight_names.weights_by_name(made)) - {weight.path for weight in weights}
     assert left_out == (set() if made.reads_pooled_output else pooled)
-
-
-@every_head
-def test_a_graph_reads_the_pooler_only_for_a_head_that_reads_pooled_vectors(head):
-    made, batch = tiny_tasks.make(head), tiny_tasks.batch(head)
-    function = tf.function(lambda: made(batch), autograph=False).get_concrete_function()
-    read = {id(variable) for variable in function.variables}
-    pooler = {id(weight.value) for weight in made.albert.pooler.trainable_weights}
-    assert pooler & read == (pooler if made.reads_pooled_output else set())
-    reads_tokens = head in (*OF_TOKENS, "sentence_embedding")
-    assert made.reads_pooled_output == (not reads_tokens)
 
 
 @every_head
@@ -131,16 +120,3 @@ def test_the_same_weights_in_bfloat16_are_close():
         for name, value in single.items():
             distance = np.linalg.norm(half[name] - value) / np.linalg.norm(value)
             assert 0 < distance < 3e-2, (head, name)
-
-
-def test_dropout_without_a_seed_is_another_one_in_each_call():
-    model, batch = tiny_tasks.make("classification"), tiny_tasks.batch("classification")
-    first, second = (model(batch, training=True)["logits"].numpy() for _ in range(2))
-    assert (first != second).any()
-
-
-def test_seeds_make_the_head():
-    one, same = (tiny_tasks.make("classification", fill=False) for _ in range(2))
-    weights = [weight_names.weights_by_name(made)["output_weights"].numpy() for made in (one, same)]
-    np.testing.assert_array_equal(*weights)
-    assert 0.003 < weights[0].std() < 0.04  # truncated normal of 0.02

@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
-import tiny_checkpoints
 from optional import torch, transformers
 
 from albert_tf.checkpoints import (
     formats,
     hugging_face,
-    matching,
     model_checkpoint,
 )
-from albert_tf.model import albert_model, task_heads, task_model, weight_names
+from albert_tf.model import albert_model, weight_names
 
 TOLERANCE = 2e-5
 BASE = {
@@ -102,20 +100,6 @@ def test_the_outputs_of_pretraining_are_equal(tmp_path, changes):
     assert_close(outputs["sentence_order_logits"], expected.sop_logits)
 
 
-def test_the_outputs_of_the_encoder_alone_are_equal(tmp_path):
-    config = tiny.config(**CASES["groups"])
-    network = albert_model.Albert(config)
-    made = model_checkpoint.ModelCheckpoint(source="made", config=config, weights=fill(network))
-    hugging_face.write(made, str(tmp_path))
-    theirs = load(transformers.AlbertModel, tmp_path)
-    batch = tiny.batch()
-    with torch.no_grad():
-        expected = theirs(**inputs(batch))
-    outputs = network(batch)
-    assert_close(outputs["sequence_output"], expected.last_hidden_state)
-    assert_close(outputs["pooled_output"], expected.pooler_output)
-
-
 def test_the_gradients_are_equal(tmp_path):
     ours = write(tmp_path, CASES["groups"])
     theirs = load(transformers.AlbertForPreTraining, tmp_path)
@@ -140,28 +124,6 @@ def test_the_gradients_are_equal(tmp_path):
         np.testing.assert_allclose(
             actual, expected[names[name]], rtol=1e-4, atol=TOLERANCE, err_msg=name
         )
-
-
-@pytest.mark.parametrize("name", ["E=H", "erf"])
-def test_what_they_save_is_read(tmp_path, name):
-    (tmp_path / "ours").mkdir()
-    write(tmp_path / "ours", CASES[name])
-    theirs = load(transformers.AlbertForPreTraining, tmp_path / "ours")
-    theirs.save_pretrained(tmp_path / "theirs")
-    tiny_checkpoints.assert_same(
-        formats.read(str(tmp_path / "theirs")), formats.read(str(tmp_path / "ours"))
-    )
-
-
-def test_a_pickle_of_theirs_is_read(tmp_path):
-    ours = write(tmp_path, {})
-    theirs = load(transformers.AlbertForPreTraining, tmp_path)
-    torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
-    (tmp_path / "model.safetensors").unlink()
-    checkpoint = formats.read(str(tmp_path))
-    assert checkpoint.skipped.keys() == {"predictions.decoder.weight", "predictions.decoder.bias"}
-    names = matching.assign_weights(checkpoint.weights, ours, str(tmp_path))
-    assert len(names.loaded) == 32
 
 
 KINDS = {
@@ -213,24 +175,3 @@ def test_their_folders_go_through_every_format_to_the_bit(tmp_path, capsys, kind
     assert expected.keys() == actual.keys()
     for name, tensor in expected.items():
         assert torch.equal(tensor, actual[name]), name
-
-
-def test_a_regression_of_theirs_is_loaded_by_its_own_class(tmp_path):
-    theirs = saved_by_them(tmp_path / "in", "AlbertForSequenceClassification", num_labels=1)
-    formats.convert(str(tmp_path / "in"), str(tmp_path / "out"), to_format="hugging_face")
-    back = load(transformers.AlbertForSequenceClassification, tmp_path / "out")
-    assert torch.equal(back.classifier.weight, theirs.classifier.weight)
-
-
-def test_tags_of_tokens_are_equal(tmp_path):
-    """Theirs, read into our model: the logits of each token, at real ones."""
-    theirs = saved_by_them(tmp_path / "in", "AlbertForTokenClassification", num_labels=5)
-    checkpoint = formats.read(str(tmp_path / "in"))
-    sizes = task_heads.HeadSizes(classes=5)
-    ours = task_model.AlbertForTask(checkpoint.config, "TokenClassifier", sizes)
-    matching.assign_task_weights(checkpoint, ours, with_head=True)
-    batch = tiny.batch()
-    with torch.no_grad():
-        expected = theirs.eval()(**inputs(batch)).logits.numpy()
-    is_real = batch["input_mask"].numpy() > 0
-    assert_close(ours(batch)["logits"].numpy()[is_real], expected[is_real])

@@ -1,7 +1,5 @@
 """Lamb on several replicas, and compiled, equals Lamb."""
 
-import itertools
-
 import keras
 import numpy as np
 import pytest
@@ -71,8 +69,10 @@ STRATEGIES = {
 @pytest.mark.parametrize(
     ("strategy", "apply", "learning_rate"),
     [
-        *itertools.product(STRATEGIES, [apply_by_keras, reduce_clip_apply], [FALLING]),
         ("mirrored", apply_by_keras, 0.1),
+        ("mirrored", reduce_clip_apply, FALLING),
+        ("one_device", apply_by_keras, FALLING),
+        ("multi_worker", reduce_clip_apply, FALLING),
     ],
 )
 def test_replicas_change_nothing(strategy, apply, learning_rate):
@@ -89,10 +89,10 @@ def test_replicas_change_nothing(strategy, apply, learning_rate):
     assert optimizer.iterations.numpy() == expected_optimizer.iterations.numpy() == 4
 
 
-@pytest.mark.parametrize("apply", [apply_by_keras, reduce_clip_apply])
-def test_jit_changes_nothing(apply):
-    _, expected = four_updates(tf.distribute.get_strategy(), apply)
-    optimizer, variables = four_updates(tf.distribute.get_strategy(), apply, jit_compile=True)
+def test_jit_changes_nothing():
+    one = tf.distribute.get_strategy()
+    _, expected = four_updates(one, reduce_clip_apply)
+    optimizer, variables = four_updates(one, reduce_clip_apply, jit_compile=True)
     for variable, reference in zip(variables, expected, strict=True):
         np.testing.assert_allclose(variable.numpy(), reference.numpy(), rtol=1e-6)
     assert optimizer.iterations.numpy() == 4

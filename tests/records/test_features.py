@@ -50,20 +50,6 @@ def test_what_is_written_is_read():
         np.testing.assert_array_equal(batch[name], [example[name] for example in examples])
 
 
-def test_weights_are_floats_and_all_else_whole_numbers():
-    example = tf.train.Example.FromString(features.to_example(values(0)))
-    kinds = {name: f.WhichOneof("kind") for name, f in example.features.feature.items()}
-    assert kinds == {
-        name: "float_list" if name == "masked_lm_weights" else "int64_list" for name in PUBLISHED
-    }
-
-
-def test_the_same_example_is_the_same_bytes():
-    reordered = dict(reversed(values(0).items()))
-    assert list(reordered) != list(values(0))
-    assert features.to_example(reordered) == features.to_example(values(0))
-
-
 def test_records_of_other_writers_are_read(tmp_path):
     """Written as the published code writes them, with a key that nobody reads."""
     path, expected = str(tmp_path / "published.tfrecord"), values(4)
@@ -141,8 +127,7 @@ def test_sequences_of_unlike_lengths_are_padded_and_cut_to_one():
     np.testing.assert_array_equal(features.shorten(whole, spec, 4)["input_ids"], [first, second])
 
 
-@pytest.mark.parametrize("mask", [[0, 1, 1, 1, 1, 1, 1], [0] * 6 + [1], [1, 0, 1, 0, 0, 0, 0]])
-@pytest.mark.parametrize("length", [None, 2])
+@pytest.mark.parametrize(("mask", "length"), [([0] * 6 + [1], None), ([1, 0, 1, 0, 0, 0, 0], 2)])
 def test_padding_before_tokens_is_refused(mask, length):
     pretraining = {**values(0), "input_mask": mask}
     ids = {name: [1] * 7 for name in ("input_ids", "segment_ids")}
@@ -165,7 +150,7 @@ def test_places_beyond_a_window_hold_no_answer():
     assert features.parse(raw, spec)["p_mask"].numpy().tolist() == [[0, 1, 1, 1]]
 
 
-@pytest.mark.parametrize("width", [0, 3, 14])
+@pytest.mark.parametrize("width", [3, 14])
 def test_sequences_of_an_impossible_length_are_refused(width):
     values = {name: [1] * width for name in ("input_ids", "input_mask", "segment_ids")}
     raw = tf.constant([features.to_example({**values, "label_ids": [0]})])

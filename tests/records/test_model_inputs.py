@@ -30,8 +30,9 @@ def batch(**changes):
 IDS, MASK = batch()["input_ids"], batch()["input_mask"]
 
 
-@pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
-@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
+@pytest.mark.parametrize(
+    ("others", "dtype"), zip(OTHERS.values(), ["int32", "int64", "uint8"], strict=True), ids=OTHERS
+)
 def test_the_names_of_others_give_the_same_vectors(others, dtype):
     renamed = {
         theirs: batch()[ours].astype(dtype) for ours, theirs in zip(NAMES, others, strict=True)

@@ -87,7 +87,7 @@ def test_the_batch_is_what_the_model_reads(raw):
         assert batch[name].dtype == (tf.float32 if feature.dtype == tf.float32 else tf.int32)
 
 
-@pytest.mark.parametrize("ngram", [1, 3, 5])
+@pytest.mark.parametrize("ngram", [1, 5])
 def test_whole_words_and_nothing_special(raw, ngram):
     batch = read(raw, ngram=ngram)
     for row, ids in enumerate(SEQUENCES):

@@ -43,8 +43,10 @@ def batch():
     return {name: tf.constant(x) for name, x in tiny_run.examples(4).items()}
 
 
-@pytest.mark.parametrize("sharing", ["all", "attention", "none"])
-@pytest.mark.parametrize("changes", [WIDER, {"intermediate_size": 20}])
+@pytest.mark.parametrize(
+    ("sharing", "changes"),
+    [("all", WIDER), ("attention", {"intermediate_size": 20}), ("none", WIDER)],
+)
 def test_a_wider_model_computes_the_same(sharing, changes):
     small = make(num_hidden_layers=2, cross_layer_sharing=sharing)
     wide = grow(small, **changes)
@@ -76,13 +78,6 @@ def test_a_deeper_model_repeats_its_layers():
     assert all("group_0" in name for name in shared)
 
 
-def test_a_deeper_model_of_shared_layers_has_the_same_weights():
-    small = make(num_hidden_layers=1)
-    deep = grow(small, num_hidden_layers=3)
-    for name, value in weights_by_name(small).items():
-        np.testing.assert_array_equal(weights_by_name(deep)[name], value)
-
-
 def test_a_longer_model_has_more_positions():
     small = make()
     before = weights_by_name(small)[POSITIONS].numpy()
@@ -93,13 +88,6 @@ def test_a_longer_model_has_more_positions():
         arrays = {POSITIONS: before}
         moments = growth.grow_arrays(arrays, {POSITIONS: (46, 6)}, kind)
         np.testing.assert_allclose(moments[POSITIONS], after * ratio, rtol=1e-5)
-
-
-def test_a_longer_model_computes_the_same_of_short_texts():
-    small = make()
-    longer = grow(small, max_position_embeddings=50)
-    for name, value in small(batch()).items():
-        np.testing.assert_array_equal(longer(batch())[name], value)
 
 
 def test_moments_grow_as_gradients_do():
@@ -119,16 +107,16 @@ def test_moments_grow_as_gradients_do():
     [
         ({"hidden_size": 12, "num_attention_heads": 3}, "is no multiple of it"),
         ({"hidden_size": 16}, "heads of small have the size 4, those of the config 8"),
-        ({"embedding_size": 12}, "has embedding_size=6, the config 12"),
         ({"num_hidden_layers": 1}, "has 2 layers, the config 1. A model cannot shrink"),
-        ({"hidden_size": 4, "num_attention_heads": 1}, "is no multiple of it"),
         ({"vocab_size": 70}, "has vocab_size=61"),
         ({"max_position_embeddings": 15}, "has 16 positions, the config 15. A model cannot shrink"),
     ],
 )
 def test_what_is_not_larger_is_refused(changes, message):
+    small = read(make(num_hidden_layers=2))
+    config = tiny_run.settings(albert=dataclasses.replace(small.config, **changes))
     with pytest.raises(UserError, match=message):
-        grow(make(num_hidden_layers=2), **changes)
+        growth.grow_checkpoint(small, config)
 
 
 @pytest.mark.usefixtures("eagerly")

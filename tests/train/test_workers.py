@@ -33,7 +33,6 @@ ONE = tf.distribute.get_strategy()
         ("{not json", "Expecting property name"),
         ('{"cluster": {"worker": ["a:1"]}}', "the task is None None, the workers are worker 0"),
         (tiny_workers.tf_config(["a:1", "b:2"], 2), "is worker 2, the workers are worker 0 and "),
-        (tiny_workers.tf_config(["a:1"], 0, "evaluator"), "is evaluator 0, the workers are "),
     ],
 )
 def test_a_senseless_variable_is_one_line(monkeypatch, value, reason):
@@ -44,28 +43,17 @@ def test_a_senseless_variable_is_one_line(monkeypatch, value, reason):
 
 
 @pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (tf.errors.UnavailableError(None, None, "recvmsg:Connection reset by peer"), 75),
-        (tf.errors.UnknownError(None, None, "Could not start gRPC server"), 1),
-    ],
+    ("kind", "status"), [(tf.errors.UnavailableError, 75), (tf.errors.UnknownError, 1)]
 )
-def test_a_worker_that_ends_while_others_join_is_lost(monkeypatch, error, status):
+def test_a_worker_that_ends_while_others_join_is_lost(monkeypatch, kind, status):
     def join(resolver):
-        raise error
+        raise kind(None, None, "recvmsg:Connection reset by peer")
 
     monkeypatch.setenv("TF_CONFIG", tiny_workers.tf_config(["127.0.0.1:1"], 0))
     monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", join)
     with pytest.raises(UserError, match=r"^worker 0 .* cannot join the others") as e:
         multi_worker.make_strategy()
     assert e.value.exit_status == status
-
-
-def test_a_chief_comes_first(monkeypatch):
-    value = '{"cluster": {"worker": ["b:2", "c:3"], "chief": ["a:1"]}, '
-    monkeypatch.setenv("TF_CONFIG", value + '"task": {"type": "worker", "index": 0}}')
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    assert multi_worker.read_cluster(resolver) == CLUSTER
 
 
 def test_those_who_do_not_answer_are_named(capsys):
@@ -78,7 +66,6 @@ def test_those_who_do_not_answer_are_named(capsys):
         )
         assert capsys.readouterr().err == f"waiting for worker 2 ({nobody}), worker 3 (x)\n"
         multi_worker.report_missing_workers(multi_worker.Cluster((there, "own:1"), tasks[:2], 1))
-        multi_worker.report_missing_workers(multi_worker.Cluster(("own:1",), tasks[:1], 0))
         assert not capsys.readouterr().err
 
 
@@ -87,7 +74,6 @@ def test_those_who_do_not_answer_are_named(capsys):
     [
         (tf.errors.UnavailableError(None, None, KILLED), "worker 2 (c:3)"),
         (ABORTED("Collective ops is aborted by: no\nmore"), "another worker (no)"),
-        (ABORTED("Collective ops is aborted by"), "another worker"),
     ],
 )
 def test_the_end_of_another_is_one_line(monkeypatch, error, named):
@@ -107,10 +93,6 @@ def test_other_errors_pass(monkeypatch, cluster, message):
     with pytest.raises(tf.errors.UnavailableError) as e, multi_worker.together(ONE):
         raise error
     assert e.value is error
-
-
-def test_one_process_agrees_with_itself():
-    multi_worker.check_same(ONE, {"seed": 1})
 
 
 @pytest.fixture
@@ -159,14 +141,6 @@ def test_pretraining_compares_all_that_it_is_given(compared, tmp_path):
     assert differences(values, compare(same, twice)) == ["--train_files.3", "--train_files.4"]
 
 
-def test_of_many_files_workers_compare_a_digest():
-    rows = [[f"train-{number}", 3] for number in range(1001)]
-    assert run_folder.number_rows(rows[1:])["1"] == ["train-1", 3]
-    digest = run_folder.number_rows(rows)
-    assert digest["number"] == 1001
-    assert digest != run_folder.number_rows([*rows[:-1], ["train-1000", 4]])
-
-
 def test_finetuning_compares_all_that_it_is_given(compared, vocabulary, tmp_path):
     write = functools.partial(tiny_finetuning.write_folder, kind="classification")
     train, dev = (write(tmp_path / name, vocabulary=vocabulary) for name in ("train", "dev"))
@@ -198,3 +172,11 @@ def test_run_finetuning_compares_which_runs_there_are(monkeypatch, run_program, 
     given = ["--task=rte", "--mode=predict", "--data_dir=d", "--output_dir=w"]
     assert run_program(program, *given) != 0  # there is no such run
     assert values == [{"--task": "rte", "--mode": ("predict",), "--checkpoint": None}]
+
+
+def test_of_many_files_workers_compare_a_digest():
+    rows = [[f"train-{number}", 3] for number in range(1001)]
+    assert run_folder.number_rows(rows[1:])["1"] == ["train-1", 3]
+    digest = run_folder.number_rows(rows)
+    assert digest["number"] == 1001
+    assert digest != run_folder.number_rows([*rows[:-1], ["train-1000", 4]])
