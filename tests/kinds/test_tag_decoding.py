@@ -7,13 +7,16 @@ from albert_tf.kinds.spans import qa_windows, tag_decoding, tag_schemes
 LABELS = ("O", "B-A", "I-A", "E-A", "S-A", "B-B", "I-B", "E-B", "S-B")
 
 
-def decode(tags, probability=0.9, tokenless=None):
-    """Each text in one window, each word one token of one character; the word `tokenless` none."""
+def decode(tags, probability=0.9, tokenless=None, most=99):
+    """Each text in one window, each word one token of one character; the word `tokenless` none.
+
+    A window reads at most `most` words.
+    """
     counts = [len(row) for row in tags]
     size = max(counts) + 2
-    logits = np.zeros((len(tags), size, len(LABELS)), np.float32)
+    logits = np.zeros((len(tags), min(size, most + 2), len(LABELS)), np.float32)
     for row, names in enumerate(tags):
-        for place, name in enumerate(names, 1):
+        for place, name in enumerate(names[:most], 1):
             logits[row, place, LABELS.index(name)] = np.log(8 * probability / (1 - probability))
     starts = np.concatenate([2 * np.arange(count) for count in counts])
     ones = np.ones(len(tags), int)
@@ -21,7 +24,7 @@ def decode(tags, probability=0.9, tokenless=None):
         unique_ids=np.arange(len(tags)),
         questions=np.arange(len(tags)),
         firsts=ones,
-        lengths=np.array(counts),
+        lengths=np.minimum(counts, most),
         tokens=np.cumsum([0, *counts])[:-1],
         best_begins=ones,
         best_ends=ones + counts,
@@ -70,3 +73,10 @@ def test_a_word_without_token_is_inside_if_the_words_on_both_sides_are():
     predictions = decode(tags, tokenless=1).values()
     texts = [[span["text"] for span in prediction["prediction"]] for prediction in predictions]
     assert texts == [["ababa"], ["a"], ["a"], ["a", "a"], ["a", "a"], ["a"]]
+
+
+def test_words_after_the_last_window_have_no_tag():
+    """As in a server, which reads so many windows of a text and no more."""
+    tags = [["B-A", "I-A", "O", "B-B", "I-B"]]
+    (prediction,) = decode(tags, most=2).values()
+    assert [span["text"] for span in prediction["prediction"]] == ["aba"]

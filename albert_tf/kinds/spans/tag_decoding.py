@@ -100,12 +100,17 @@ def decode(logits: tf.Tensor, windows: Windows, words: Words, labels: Sequence[s
 
 
 def _read_words(logits: tf.Tensor, windows: Windows, words: Words) -> tuple[Words, tf.Tensor]:
-    """Returns the words that have a token, and the probabilities of their labels, [N, C]."""
-    kept = tf.where(words.tokens >= 0)[:, 0]
-    words = Words(*(tf.gather(column, kept) for column in words))
+    """Returns the words that have a token in a window, and their labels' probabilities, [N, C]."""
     begins = windows.tokens + windows.best_begins - windows.firsts
     window = tf.maximum(tf.searchsorted(begins, words.tokens, side="right") - 1, 0)
-    index = words.tokens - tf.gather(windows.tokens, window) + tf.gather(windows.firsts, window)
+    index = words.tokens - tf.gather(windows.tokens, window)
+    # A text may be longer than all windows that a server reads.
+    is_read = (words.tokens >= 0) & (index < tf.gather(windows.lengths, window))
+    kept = tf.where(is_read)[:, 0]
+    words, window, index = tf.nest.map_structure(
+        lambda column: tf.gather(column, kept), (words, window, index)
+    )
+    index += tf.gather(windows.firsts, window)
     rows = tf.gather_nd(logits, tf.stack([window, index], -1))
     return words, tf.nn.softmax(tf.cast(rows, tf.float32))
 
