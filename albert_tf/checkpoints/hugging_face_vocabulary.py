@@ -130,7 +130,7 @@ def _check_added(folder: str, values: Mapping[str, Any], model: bytes | None) ->
     if model is None:
         own = fast["model"]["vocab"]
         symbols = {*(own if isinstance(own, dict) else (piece for piece, _ in own))}
-    elif found := [piece for piece in added if piece in symbols]:
+    elif found := [piece for piece in added if piece in symbols and piece not in _KNOWN_ADDED]:
         logging.warning(
             f"{folder}: transformers removes a space before each added token, such as "
             f"{found[0]!r}, and starts a new word after it. Here text is cut as the SentencePiece "

@@ -82,6 +82,7 @@ def _read_unigram(values: Json, fast: tokenizers.Tokenizer) -> Vocabulary:
     config, cut = _find_written(values, pieces, spec), _list_cut(values["added_tokens"], pieces)
     require(not (config and cut), f"an added token {''.join(cut[:1])!r}")
     if not config:
+        _refuse_changed(cut, fast.normalizer)
         patterns = _list_patterns(steps)
         charsmap = _make_charsmap(fast.normalizer, patterns, cut)
         config, spec.precompiled_charsmap = _PLAIN, charsmap
@@ -104,6 +105,18 @@ def _list_cut(added: Sequence[Json], pieces: Collection[str]) -> list[str]:
         is_word = piece.split() == [piece] and WORD_START not in piece
         require(is_word and not any(token[x] for x in flags), f"an added token {piece!r}")
     return [token["content"] for token in cut]
+
+
+def _refuse_changed(cut: Sequence[str], normalizer: normalizers.Normalizer | None) -> None:
+    """Raises `UserError` for a piece with letters that other text becomes, as `<X>` does `<x>`.
+
+    The library cuts text at such pieces before it normalizes it; here, it is cut after.
+    """
+    for piece in filter(lambda x: len(x) > 1, cut):
+        marked = re.sub(r"[^\W\d_]", "\\g<0>\u0301", piece, count=1)
+        for text in {piece.upper(), piece.lower(), piece.title(), marked} - {piece}:
+            changed = normalizer.normalize_str(text) if normalizer else text
+            require(piece not in changed, f"an added token {piece!r} that {text!r} becomes")
 
 
 def _find_written(

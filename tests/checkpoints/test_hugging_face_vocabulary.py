@@ -384,14 +384,21 @@ def test_user_defined_symbols_that_transformers_adds_are_noted(tmp_path, capsys)
 
 
 def test_symbols_that_transformers_adds_are_words_where_its_file_is_all(tmp_path):
-    symbols = ["(", ")", ".", "-", "<br>"]
+    symbols = ["(", ")", ".", "-", "<2>"]
     theirs = make_theirs(train(user_defined_symbols=symbols), UNCASED, added=symbols)
     read = read_theirs(tmp_path, theirs)
-    lines = ["(a)b ( c ) -d- e<br>f. .g", "(", "a...", "天（a）b…c", *make_odd_lines()]
+    lines = ["(a)b ( c ) -d- e<2>f. .g", "(", "a...", "天（a）b…c", *make_odd_lines()]
     assert_ids_are_theirs(read, theirs, [line for line in lines if not re.search(" …", line)])
     theirs.add_tokens(["<extra>"])
     with pytest.raises(UserError, match="adds pieces to its vocabulary, such as '<extra>'"):
         read_theirs(tmp_path, theirs)
+
+
+def test_a_symbol_that_other_text_becomes_is_named(tmp_path, capsys):
+    theirs = make_theirs(train(user_defined_symbols=["<br>"]), UNCASED, added=["<br>"])
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    assert hugging_face_vocabulary.read(str(tmp_path)) == {}
+    assert "has an added token '<br>' that '<" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
