@@ -35,8 +35,9 @@ def read(checkpoint: ModelCheckpoint, folder: str) -> ModelCheckpoint:
         if one.labels != other.labels or (one.labels and one.kind is not other.kind):
             logging.warning(f"{path} is not used: the other files are of another task.")
             return checkpoint
+    vectors = config_io.from_dict(SentenceVectors, values.pop("vectors", {}), path)
     known = {k: x for k, x in vars(checkpoint.vectors).items() if x is not None}
-    vectors = config_io.from_dict(SentenceVectors, values.pop("vectors", {}) | known, path)
+    vectors = dataclasses.replace(vectors, **known)
     return dataclasses.replace(checkpoint, run={**checkpoint.run, **values}, vectors=vectors)
 
 

@@ -286,5 +286,6 @@ def _leave_out(
         run = {key: x for key, x in run.items() if key not in answers.OF_TASK}
     elif others[weight_names.EXITS] and checkpoint.task_config:
         run["config"] = {**run["config"], "early_exit": False, "exit_patience": None}
+        run.pop("metrics", None)  # scores of answers that left early
     checkpoint = dataclasses.replace(checkpoint, run=run)
     return model_checkpoint.select_weights(checkpoint, checkpoint.weights.keys() & places)

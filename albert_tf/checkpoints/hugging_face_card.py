@@ -126,7 +126,7 @@ def _make_head(checkpoint: ModelCheckpoint) -> dict[str, Any]:
         "pipeline_tag": use,
         "tags": ["albert", "tensorflow"],
     }
-    tuned = " (tuned thresholds)" if checkpoint.dev_metrics.get(THRESHOLDS) else ""
+    tuned = " (tuned thresholds)" if _find_thresholds(checkpoint) else ""
     results: list[dict[str, Any]] = [
         {
             "task": {"type": use},
@@ -173,7 +173,7 @@ def _describe_scores(checkpoint: ModelCheckpoint) -> str:
     ]
     header = ["| task | split | examples | metric | score |", "|---|---|---|---|---|"]
     notes = [training] if training else []
-    if thresholds := checkpoint.dev_metrics.get(THRESHOLDS):
+    if thresholds := _find_thresholds(checkpoint):
         listed = ", ".join(f"{name} {value:.6g}" for name, value in thresholds.items())
         notes.append(
             f"The scores below are with the thresholds that were tuned on dev ({listed}), as this "
@@ -181,6 +181,12 @@ def _describe_scores(checkpoint: ModelCheckpoint) -> str:
             "(0.5 for a label).\n"
         )
     return "\n".join([*notes, *header, *rows, ""])
+
+
+def _find_thresholds(checkpoint: ModelCheckpoint) -> dict[str, float]:
+    """Returns {label: threshold} of a multi-label model; those of SQuAD 2.0 are never applied."""
+    thresholds = checkpoint.dev_metrics.get(THRESHOLDS) or {}
+    return {label: x for label, x in thresholds.items() if label in checkpoint.labels}
 
 
 def _list_commands(checkpoint: ModelCheckpoint) -> list[str]:
