@@ -117,9 +117,10 @@ def scale_warmup(packaged: Mapping[str, Any], own: Mapping[str, Any]) -> dict[st
     `packaged` are fields of a config of the project's, `own` those that the user sets.
     """
     old, warmup = (packaged.get(name) for name in _SCHEDULE)
-    steps = own.get("num_train_steps")
-    if not (old and warmup and type(steps) is int and steps > 0):
+    end, first = own.get("num_train_steps"), own.get("first_schedule_step", 0)
+    if not (old and warmup and type(end) is type(first) is int and end > first):
         return {}
+    steps = end - first
     if steps == old or own.keys() & {"num_warmup_steps", "warmup_proportion"}:
         return {}
     scaled = warmup * steps // old

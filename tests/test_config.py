@@ -241,6 +241,7 @@ def test_what_is_saved_is_loaded(tmp_path, saved):
         (f"{ROOT}/configs/tiny_english.json", ("num_train_steps=5000",), 500),
         ("tiny_english", (), 100),
         ("tiny_english", ("num_train_steps=500", "num_warmup_steps=100"), 100),
+        ("tiny_english", ("num_train_steps=1500", "first_schedule_step=1000"), 50),
         (None, ("num_train_steps=1000",), 25),
         ("own", (), 30),
         ("own", ("num_train_steps=2000",), 30),
