@@ -34,7 +34,7 @@ from albert_tf.tasks import finetuned_model
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train.start import Start
-from albert_tf.train_config import POOLINGS, FinetuneConfig
+from albert_tf.train_config import DTYPES, POOLINGS, FinetuneConfig
 
 _BATCH = 32  # sequences that are computed at once
 
@@ -535,8 +535,13 @@ def load(
         checkpoint = replace(checkpoint, vocabulary=tokenization.read_files(vocabulary))
         checkpoint = model_checkpoint.trim_vocabulary(checkpoint)
     changes = (f"{name}={json.dumps(value)}" for name, value in overrides.items())
-    own_dtype = f"dtype={keras.config.dtype_policy().name}"
-    task, config = export_source.configure(checkpoint, task, [own_dtype, *changes])
+    policy = keras.config.dtype_policy().name
+    require(
+        policy in DTYPES or "dtype" in overrides,
+        f"Keras's global policy is {policy!r}: pass dtype=, one of {', '.join(DTYPES)}.",
+    )
+    own_dtype = () if "dtype" in overrides else (f"dtype={policy}",)
+    task, config = export_source.configure(checkpoint, task, [*own_dtype, *changes])
     checkpoint = replace(checkpoint, config=config.albert)  # with the user's changes
     kind = task.kind if task else None
     token_lengths.check(config, kind)

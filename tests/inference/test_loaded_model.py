@@ -286,6 +286,10 @@ def test_it_computes_in_keras_policy_unless_the_user_says_otherwise(
         assert albert_tf.load(path).model.dtype_policy.name == policy
         model = albert_tf.load(path, dtype=dtype).with_head(labels=["a", "b"])
         assert model.run_config.dtype == model.model.dtype_policy.name == dtype
+    keras.config.set_dtype_policy("mixed_float16")
+    with pytest.raises(ValueError, match="Keras's global policy is 'mixed_float16': pass dtype="):
+        albert_tf.load(run)
+    assert albert_tf.load(run, dtype="float32").run_config.dtype == "float32"
 
 
 @pytest.mark.parametrize("kind", ["span", "token_classification"])
