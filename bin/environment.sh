@@ -1,9 +1,10 @@
 # Sourced by bin/test and bin/quickstart, in the root of the repository.
 
-# A status above 128 is that of a signal.
+# A status above 128 is that of a signal, if there is one of that number.
+set -o errtrace
 trap 'ended=$?
-if ((ended > 128)); then
-  echo "$0: ${BASH_COMMAND%% *} was ended by SIG$(kill -l "$ended"). Run $0 again; after SIGKILL, with more memory." >&2
+if ((ended > 128)) && name=$(kill -l "$ended" 2>/dev/null); then
+  echo "$0: a command was ended by SIG$name. Run $0 again; after SIGKILL, with more memory." >&2
 fi' ERR
 
 # make_environment FOLDER FILE...: a virtual environment with the requirements of FILEs and this
