@@ -252,7 +252,8 @@ def _report_mistakes(
             )
         values: Any = read_flags(arguments)
         for flag in _FOLDERS & {*flags.FLAGS}:
-            refuse_output_folder(flags.FLAGS[flag].value or "", f"--{flag}")
+            if path := flags.FLAGS[flag].value:
+                refuse_output_folder(path, f"--{flag}")
         require_backend()
         tf.load(without=_UNUSED)
         with printing():
