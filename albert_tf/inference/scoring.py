@@ -60,8 +60,9 @@ def score(
         held_out = task_cache.read_examples(dataclasses.replace(split, holds_out=True))
         require(
             predicted.keys() == {example.id for example in held_out},
-            f"{len(predicted)} predictions, and {data_file} has {len(examples)} examples. They are "
-            "not the rows that training held out. Predict the whole file, or its held-out rows.",
+            f"{len(predicted)} predictions, and {split.input_file} has {len(examples)} examples. "
+            "They are not the rows that training held out. Predict the whole file, or its held-out "
+            "rows.",
         )
         logging.info(f"scored are the {len(held_out)} examples that training held out")
         examples = held_out

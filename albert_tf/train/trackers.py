@@ -31,7 +31,7 @@ def check(names: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def tracking(names: Sequence[str], folder: str, config: TrainConfig) -> Iterator[Track]:
-    """Yields what sends a record with its `step`; a tracker that fails is named and left out."""
+    """Yields what sends a record with its `step`; one of `names` that fails is named, left out."""
     runs: dict[str, tuple[Callable[[bool], Any], Callable[..., Any]]] = {}  # what ends, what logs
     writer: Any = None
 
@@ -74,5 +74,7 @@ def tracking(names: Sequence[str], folder: str, config: TrainConfig) -> Iterator
     try:
         yield track
     finally:
+        if writer:
+            writer.close()
         for name, (end, _) in [*runs.items()]:
             attempt(name, end, sys.exc_info()[0] is not None)

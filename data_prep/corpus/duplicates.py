@@ -87,9 +87,10 @@ def _make_memory(kind: str) -> Callable[[str], bool]:
         if digest in hashes:
             return True
         hashes.add(digest)
-        if kind == "exact":
+        words = _WORD.findall(text.lower())
+        if kind == "exact" or not words:
             return False
-        words, minhash = _WORD.findall(text.lower()), datasketch.MinHash(_BANDS * _ROWS, seed=1)
+        minhash = datasketch.MinHash(_BANDS * _ROWS, seed=1)
         starts = range(max(len(words) - _NUM_WORDS, 0) + 1)
         minhash.update_batch([" ".join(words[k : k + _NUM_WORDS]).encode() for k in starts])
         is_near = bool(index.query(minhash))

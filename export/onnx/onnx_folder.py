@@ -118,7 +118,7 @@ def export(source: SourceConfig, folder: str) -> str:
 def drop_exits(config: FinetuneConfig) -> FinetuneConfig:
     """Returns the config of a model that runs all layers, and says so where it has early exits."""
     if config.early_exit:
-        logging.info("It runs all layers: the heads of early_exit are left out.")
+        logging.info("The export runs all layers: the heads of early_exit are left out.")
     return config.without_exits()
 
 
