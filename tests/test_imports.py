@@ -5,8 +5,6 @@ import graphlib
 import os
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("albert_tf", "data_prep", "export")
 # {folder: the other folders of this repository that it may import}, the lowest first.
@@ -145,59 +143,46 @@ def room(path):
     return "face" if path == Path("albert_tf/__init__.py") else str(path.parent)
 
 
-for_each_module = pytest.mark.parametrize("path", MODULES, ids=str)
+def test_a_module_imports_what_its_folder_may_and_every_edge_is_used():
+    used: dict[str, set[str]] = {folder: set() for folder in ALLOWED}
+    for path in MODULES:
+        folder = room(path)
+        assert folder in ALLOWED, f"{folder} is not in the table"
+        edges = {room(p) for p in imported_modules(path)} - {folder}
+        assert edges <= ALLOWED[folder], path
+        used[folder] |= edges
+    assert used == ALLOWED
 
 
-@for_each_module
-def test_a_module_imports_what_its_folder_may(path):
-    folder = room(path)
-    assert folder in ALLOWED, f"{folder} is not in the table"
-    assert {room(p) for p in imported_modules(path)} <= ALLOWED[folder] | {folder}
+def test_modules_are_free_of_what_the_table_says():
+    for path, tree in MODULES.items():
+        names = set(imported_names(tree))
+        packages = {name.split(".")[0] for name in names}
+        attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        if str(path.parent) in FREE_OF_KERAS:
+            assert "keras" not in packages | attributes, path
+        if str(path) in FREE_OF_TENSORFLOW:
+            assert not packages & {"tensorflow", "absl", "albert_tf"}, path
+        if str(path) != "albert_tf/program.py":  # makes flags of a program's dataclass
+            assert "absl.flags" not in names, path
 
 
-@for_each_module
-def test_folders_are_free_of_what_the_table_says(path):
-    packages = {name.split(".")[0] for name in imported_names(MODULES[path])}
-    nodes = ast.walk(MODULES[path])
-    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    if str(path.parent) in FREE_OF_KERAS:
-        assert "keras" not in packages | attributes
-    if str(path) in FREE_OF_TENSORFLOW:
-        assert not packages & {"tensorflow", "absl", "albert_tf"}
-
-
-@for_each_module
-def test_flags_are_for_programs(path):
-    if str(path) != "albert_tf/program.py":  # makes flags of a program's dataclass
-        assert "absl.flags" not in set(imported_names(MODULES[path]))
-
-
-def test_the_table_has_no_cycle():
+def test_neither_the_table_nor_the_modules_have_a_cycle():
     assert list(graphlib.TopologicalSorter(ALLOWED).static_order())
-
-
-def test_modules_import_each_other_in_no_cycle():
     graph = {path: imported_modules(path) for path in MODULES}
     assert len(list(graphlib.TopologicalSorter(graph).static_order())) == len(MODULES)
 
 
-def test_every_edge_of_the_table_is_used():
-    used: dict[str, set[str]] = {folder: set() for folder in ALLOWED}
-    for path in MODULES:
-        used[room(path)] |= {room(p) for p in imported_modules(path)}
-    assert {folder: edges - {folder} for folder, edges in used.items()} == ALLOWED
-
-
-# The top folder has all others.
-@pytest.mark.parametrize("folder", sorted(ALLOWED.keys() - {"face", "albert_tf"}))
-def test_a_folder_is_not_crowded(folder):
-    entries = [
-        entry
-        for entry in (ROOT / folder).iterdir()
-        if entry.suffix == ".py"
-        or (entry.is_dir() and not entry.is_symlink() and entry.name != "__pycache__")
-    ]
-    assert 0 < len([e for e in entries if e.name != "__init__.py"]) <= LARGEST_FOLDER
+def test_a_folder_is_not_crowded():
+    for folder in ALLOWED.keys() - {"face", "albert_tf"}:  # the top folder has all others
+        entries = [
+            entry
+            for entry in (ROOT / folder).iterdir()
+            if entry.suffix == ".py"
+            or (entry.is_dir() and not entry.is_symlink() and entry.name != "__pycache__")
+        ]
+        names = [entry for entry in entries if entry.name != "__init__.py"]
+        assert 0 < len(names) <= LARGEST_FOLDER, folder
 
 
 def test_names_of_modules_are_unique():
@@ -205,6 +190,5 @@ def test_names_of_modules_are_unique():
     assert sorted(names) == sorted(set(names))
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
-def test_programs_are_executable(path):
-    assert os.access(path, os.X_OK)
+def test_programs_are_executable():
+    assert all(os.access(path, os.X_OK) for path in PROGRAMS)

@@ -188,7 +188,7 @@ def test_each_is_shown_in_a_line(pretrained, reviews):
     ("call", "message"),
     [
         (lambda model, _: model.predict(["a"]), r"is not fine-tuned\. Fine-tune it"),
-        (lambda model, _: model.fill_mask(["a"], top_k=0), "top_k: 0 is no whole number from 1 on"),
+        (lambda model, _: model.fill_mask(["a"], top_k=0), "top_k must be at least 1"),
         (lambda model, _: model.fill_mask(["a"]), r"no \[MASK\] in 'a'"),
         (lambda model, _: model.fill_mask(["[MASK] " * 20]), "a text of 22 tokens is over 16"),
         (lambda model, _: model.with_head("span"), "there is no kind 'span'"),

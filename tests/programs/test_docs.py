@@ -14,17 +14,18 @@ import tiny_run
 from albert_tf.checkpoints import formats
 
 ROOT = Path(__file__).parents[2]
-ROWS = re.findall(
-    r"^\| (`.*`) \| `(\S+\.py)`", (ROOT / "docs" / "walks.md").read_text(), re.MULTILINE
-)
 
 
-def test_the_life_of_one_sentence():
+def run_page(name):
     results = doctest.testfile(
-        str(ROOT / "docs" / "datum.md"), module_relative=False, optionflags=doctest.ELLIPSIS
+        str(ROOT / "docs" / name), module_relative=False, optionflags=doctest.ELLIPSIS
     )
     assert results.attempted > 30
     assert results.failed == 0
+
+
+def test_the_life_of_one_sentence():
+    run_page("datum.md")
 
 
 @pytest.fixture
@@ -55,21 +56,21 @@ def checkpoints(tmp_path, monkeypatch):
 @pytest.mark.full
 @pytest.mark.usefixtures("checkpoints", "eagerly")
 def test_the_python_page():
-    results = doctest.testfile(
-        str(ROOT / "docs" / "python.md"), module_relative=False, optionflags=doctest.ELLIPSIS
+    run_page("python.md")
+
+
+def test_walks_name_functions_that_exist():
+    rows = re.findall(
+        r"^\| (`.*`) \| `(\S+\.py)`", (ROOT / "docs" / "walks.md").read_text(), re.MULTILINE
     )
-    assert results.attempted > 30
-    assert results.failed == 0
-
-
-@pytest.mark.parametrize(("functions", "path"), sorted(set(ROWS)))
-def test_walks_name_functions_that_exist(functions, path):
-    tree = ast.parse((ROOT / path).read_text())
-    names = {
-        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)
-    }
-    names |= {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)}
-    assigned = [x for node in tree.body if isinstance(node, ast.Assign) for x in node.targets]
-    names |= {x.id for x in assigned if isinstance(x, ast.Name)}
-    for function in re.findall(r"`(.*?)`", functions):
-        assert names.issuperset(function.split("."))
+    assert rows
+    for functions, path in rows:
+        tree = ast.parse((ROOT / path).read_text())
+        names = {
+            node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        }
+        names |= {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)}
+        assigned = [x for node in tree.body if isinstance(node, ast.Assign) for x in node.targets]
+        names |= {x.id for x in assigned if isinstance(x, ast.Name)}
+        for function in re.findall(r"`(.*?)`", functions):
+            assert names.issuperset(function.split(".")), (path, function)

@@ -1,5 +1,6 @@
 """bin/environment.sh, with a stand-in for the Python of an environment."""
 
+import signal
 import subprocess
 
 from repository import ROOT
@@ -24,3 +25,11 @@ def test_what_has_changed_is_installed_again(tmp_path):
     assert [count_installations() for _ in range(2)] == [2, 2]
     (tmp_path / "requirements.txt").write_text("keras")
     assert count_installations() == 3
+
+
+def test_the_signal_that_ended_a_command_is_named():
+    script = "set -e; source bin/environment.sh; bash -c 'kill -SEGV $$'"
+    command = ["bash", "-c", script, "bin/x"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 128 + signal.SIGSEGV
+    assert "bin/x: bash was ended by SIGSEGV. Run bin/x again" in done.stderr

@@ -74,21 +74,17 @@ def test_a_model_of_a_run_has_the_threshold_that_is_given(
         (["--kind=fill_mask", "--labels=a,b"], "--labels is for classification, "),
         (["--kind=fill_mask", "--null_threshold=0"], "--null_threshold is for"),
         (["--kind=span_or_none", "--null_threshold=0", "--text=false"], "--null_threshold is for"),
+        (
+            ["--checkpoint=nowhere", "--output_dir=README.md"],
+            "--output_dir: 'README.md' is not a f",
+        ),
     ],
 )
 def test_flags_that_change_nothing_are_refused(run_program, checkpoint, tmp_path, flags, sentence):
+    """And a file as the folder, before the checkpoint is read."""
     about = [f"--checkpoint={checkpoint}", f"--output_dir={tmp_path}/models"]
     assert run_program(MODEL, *about, *flags).startswith(f"export_saved_model: {sentence}")
     assert not (tmp_path / "models").exists()
-
-
-def test_a_file_as_the_folder_is_refused_before_the_checkpoint_is_read(run_program, tmp_path):
-    (tmp_path / "file").touch()
-    message = run_program(MODEL, "--checkpoint=nowhere", f"--output_dir={tmp_path}/file")
-    assert (
-        message
-        == f"export_saved_model: --output_dir: '{tmp_path}/file' is not a folder. Name another."
-    )
 
 
 @pytest.mark.full

@@ -97,10 +97,7 @@ def test_simcse_trains_each_text_with_itself(run, tmp_path):
     assert not run(*command, "--set=albert.hidden_dropout_prob=0.1")
     assert "mrr" in read(tmp_path / "run/best/metrics.json")
     losses = [r["contrastive_loss"] for r in tiny_run.metrics(tmp_path / "run") if "loss" in r]
-    assert len(losses) > 0
     assert min(losses) > 0
-    alone = (*command[:-1], "--mode=train", f"--output_dir={tmp_path}/alone")
-    assert not run(*alone, "--set=albert.hidden_dropout_prob=0.1")  # which have no pairs for dev
     message = run(*command, "--negative_columns=other", "--set=albert.hidden_dropout_prob=0.1")
     assert "--simcse has no hard negatives" in message
 
@@ -111,8 +108,6 @@ def test_simcse_trains_each_text_with_itself(run, tmp_path):
         (["--task=own", "--kind=sentence_embedding"], "needs pairs of texts: name --second_text_c"),
         ([*VECTORS, "--labels=a,b"], "sentence_embedding has no labels: leave the labels out"),
         ([*VECTORS, "--negative_columns=nothing"], "there is no column 'nothing'. It has text"),
-        ([*VECTORS, "--set=temperature=0"], "temperature must be more than 0"),
-        ([*VECTORS, "--set=pooling=max"], "pooling: 'max' is not one of mean, first"),
         (["--task=own", "--simcse", "--labels=a,b"], "--simcse is not for classification"),
         (["--task=own", "--negative_columns=x", "--labels=a,b"], "--negative_columns is not for"),
     ],

@@ -60,25 +60,20 @@ def test_the_page_says_of_each_block_whether_it_was_run():
     assert marks.count(False) >= 4
 
 
-@pytest.mark.parametrize("name", sorted({name for name, _ in programs()}))
-def test_programs_have_these_flags(name):
-    known = program_flags.read(ROOT / name)
-    for _, arguments in [program for program in programs() if program[0] == name]:
+def test_programs_have_these_flags_and_configs_make_sense():
+    for name, arguments in programs():
+        known = program_flags.read(ROOT / name)
         used = {word[2:].partition("=")[0] for word in arguments if word.startswith("--")}
         assert used <= known.keys()
         assert used >= {flag for flag, required in known.items() if required}
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [tuple(values(arguments, "set")) for name, arguments in programs() if "fine" not in name],
-)
-def test_configs_make_sense(overrides):
-    config = config_io.load(PretrainConfig, None, overrides)
-    if "batch_size" in str(overrides) and config.train_batch_size > 2:
-        # As the page says: the paper's learning rate times sqrt(B / 4096).
-        expected = 0.00176 * (config.train_batch_size / 4096) ** 0.5
-        assert config.learning_rate == pytest.approx(expected, rel=0.01)
+        if "fine" in name:
+            continue
+        overrides = tuple(values(arguments, "set"))
+        config = config_io.load(PretrainConfig, None, overrides)
+        if "batch_size" in str(overrides) and config.train_batch_size > 2:
+            # As the page says: the paper's learning rate times sqrt(B / 4096).
+            expected = 0.00176 * (config.train_batch_size / 4096) ** 0.5
+            assert config.learning_rate == pytest.approx(expected, rel=0.01)
 
 
 def test_versions_are_those_of_the_requirements():

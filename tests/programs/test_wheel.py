@@ -66,7 +66,6 @@ def test_the_command_lists_and_runs_the_programs(site, tmp_path):
     listed = run_command(site, "--help")
     for name in programs - {"quickstart", "test"}:
         assert f"\n  {name} " in listed
-    assert "quickstart " not in listed
     assert "albert-tf run_pretraining" in listed
     assert "albert-tf export_saved_model" in run_command(site, "predict", "--help")
     assert re.fullmatch(r"albert-tf \d+\.\d+\.\d+\n", run_command(site, "--version"))
@@ -90,16 +89,10 @@ def test_the_command_lists_and_runs_the_programs(site, tmp_path):
         ("predct", "there is no program 'predct'. Did you mean 'predict'?"),
         ("fill_maks", "there is no program 'fill_maks'. Did you mean 'predict'?"),
         ("xyz", "there is no program 'xyz'. albert-tf --help lists the programs."),
-        (
-            "quickstart",
-            "quickstart needs a clone of the repository, not the installed package: "
-            "run bin/quickstart there.",
-        ),
     ],
 )
 def test_what_is_no_program_of_the_package_is_one_line(monkeypatch, name, message):
     monkeypatch.setattr(sys, "argv", ["albert-tf", name])
-    monkeypatch.setattr(command, "QUICKSTART", Path("/nowhere/bin/quickstart"))
     with pytest.raises(SystemExit) as stop:
         command.main()
     assert stop.value.code == f"albert-tf: {message}"
