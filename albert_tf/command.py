@@ -2,7 +2,6 @@
 
 import ast
 import importlib.metadata
-import os
 import runpy
 import sys
 from pathlib import Path
@@ -11,8 +10,6 @@ from albert_tf.errors import name_programs, suggest
 
 # A link in a clone, a folder in the wheel.
 PROGRAMS = Path(__file__).parent / "bin"
-# A script of a clone: it needs files that are in no wheel.
-QUICKSTART = Path(__file__).parents[1] / "bin/quickstart"
 # The programs in Python, by what they are for.
 STAGES = {
     "Text and records": (
@@ -57,13 +54,6 @@ def main() -> None:
     if name == "--version":
         print(f"albert-tf {importlib.metadata.version('albert-tf')}")
         return
-    if name == QUICKSTART.name:
-        if not QUICKSTART.exists():
-            sys.exit(
-                "albert-tf: quickstart needs a clone of the repository, not the installed package: "
-                "run bin/quickstart there."
-            )
-        os.execv(QUICKSTART, [str(QUICKSTART), *sys.argv[2:]])
     if name in ("-h", "--help", "help"):
         from albert_tf import program
 
@@ -81,12 +71,6 @@ def main() -> None:
 def describe_programs() -> str:
     """Returns the programs by stage, each with the first line of its docstring."""
     lines = ["albert-tf PROGRAM [FLAGS]; albert-tf PROGRAM --help lists its flags."]
-    if QUICKSTART.exists():
-        lines += [
-            "",
-            "First",
-            f"  {QUICKSTART.name:24s}Trains, fine-tunes and exports a small ALBERT.",
-        ]
     for stage, names in STAGES.items():
         lines += ["", stage]
         for name in names:

@@ -100,12 +100,6 @@ def require_range(name: str, value: float, lowest: float, highest: float) -> Non
     require(value <= highest, f"{name} must be at most {highest}.")
 
 
-def require_count(name: str, value: object) -> None:
-    """Raises `UserError` unless the value of the field `name` is a whole number from 1 on."""
-    is_count = type(value) is int and value >= 1
-    require(is_count, f"{name}: {to_one_line(value)} is no whole number from 1 on.")
-
-
 def require_backend() -> None:
     """Raises `UserError` if Keras computes with another library than TensorFlow, or would."""
     name = os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # above ~/.keras/keras.json

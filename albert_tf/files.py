@@ -220,10 +220,6 @@ def _rename_folder(old: str, new: str) -> None:
     tf.io.gfile.rmtree(old)
 
 
-class InUseError(UserError):
-    """Another process has the lock of a folder."""
-
-
 @contextlib.contextmanager
 def locking_folder(path: str, lock: str = LOCK, *, waits: bool = False) -> Iterator[None]:
     """Within, no second process takes this lock of the folder, which is made if need be.
@@ -232,7 +228,7 @@ def locking_folder(path: str, lock: str = LOCK, *, waits: bool = False) -> Itera
     Remote stores (gs://...) and file systems without locks have none: there a second process goes
     unnoticed. A folder that was made and is empty is removed again.
 
-    Raises `InUseError` unless it `waits` for the other process.
+    Raises `UserError` unless it `waits` for the other process.
     """
     if is_remote(path):
         yield
@@ -258,7 +254,7 @@ def _lock(path: str, waits: bool) -> IO[str]:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except BlockingIOError:
             file.close()
-            raise InUseError(
+            raise UserError(
                 f"{os.path.dirname(path)} is in use by another process. Wait until it has ended, "
                 "stop it, or take another folder."
             ) from None

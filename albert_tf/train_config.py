@@ -23,7 +23,7 @@ BALANCED = "balanced"
 OUTPUT_BIASES = ("zeros", "log_frequencies")
 POSITIONS = ("truncated_normal", "sinusoids")
 DTYPES = ("float32", "mixed_bfloat16")
-LINEAR, SQUARE_ROOT = DECAYS = ("linear", "1-sqrt")
+DECAYS = (LINEAR := "linear", "1-sqrt")
 OPTIMIZERS = ("lamb", "adamw")
 
 

@@ -15,7 +15,6 @@ read with them; other files have one in their format, or `sha256.json` has it (s
 """
 
 import contextlib
-import fcntl
 import itertools
 import json
 import os
@@ -112,10 +111,10 @@ class WorkFolder:
 
     @contextlib.contextmanager
     def locked(self, share: int = 0, shares: int = 1) -> Iterator[None]:
-        """Within, no second process fills the folder, or its share of it; what dead ones left goes.
+        """Within, no second process fills the folder, or its share of it.
 
-        A folder in which nothing was made is removed again. Stores have no locks, see
-        `files.locking_folder`.
+        Without shares, what dead processes left is removed, and in the end a folder in which
+        nothing was made. Stores have no locks, see `files.locking_folder`.
 
         Args:
             share: number of the share that this program fills.
@@ -129,17 +128,14 @@ class WorkFolder:
             self.check()
             if not (self.done(IDENTITY) and self._is_begun()):
                 self.put(IDENTITY, self.identity)
-            names = () if files.is_remote(self.path) else files.list_files(self.path)
-            leftovers = [*filter(files.is_temporary, names)]
-            if leftovers and not self._has_others(files.LOCK + suffix):
-                for name in leftovers:
-                    with contextlib.suppress(FileNotFoundError):
-                        os.remove(self.join(name))
+            is_alone = shares == 1
+            if is_alone and not files.is_remote(self.path):
+                for name in filter(files.is_temporary, files.list_files(self.path)):
+                    os.remove(self.join(name))
             try:
                 yield
             finally:
-                is_empty = self.done(IDENTITY) and not self._is_begun()
-                if is_empty and not self._has_others(files.LOCK + suffix):
+                if is_alone and self.done(IDENTITY) and not self._is_begun():
                     tf.io.gfile.remove(self.join(IDENTITY))
 
     def _is_begun(self) -> bool:
@@ -148,20 +144,6 @@ class WorkFolder:
             name == IDENTITY or name.startswith(files.LOCK) or files.is_temporary(name)
             for name in names
         )
-
-    def _has_others(self, own: str) -> bool:
-        """Whether another share is locked by a process; removes the locks of dead ones."""
-        names = [] if files.is_remote(self.path) else os.listdir(self.path)
-        for name in names:
-            if not name.startswith(files.LOCK) or name == own:
-                continue
-            with contextlib.suppress(FileNotFoundError), open(self.join(name)) as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:  # in use, or nobody knows
-                    return True
-                os.remove(self.join(name))
-        return False
 
 
 def find_difference(old: Any, new: Any, name: str = "") -> tuple[str, Any, Any] | None:

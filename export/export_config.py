@@ -4,7 +4,6 @@ import dataclasses
 import math
 
 from albert_tf import settings
-from albert_tf.errors import require_count
 from albert_tf.kinds import task_table
 from albert_tf.settings import overrides_setting, setting, which_setting
 from albert_tf.train_config import POOLINGS
@@ -41,8 +40,6 @@ class SourceConfig:
 
     def __post_init__(self) -> None:
         settings.check(self)
-        if self.top_k is not None:
-            require_count("top_k", self.top_k)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

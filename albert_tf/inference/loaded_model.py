@@ -19,7 +19,7 @@ from albert_tf import config_io, files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
-from albert_tf.errors import UserError, require, require_choice, require_count
+from albert_tf.errors import UserError, require, require_choice
 from albert_tf.export import export_source, model_kinds
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.inference import search
@@ -148,7 +148,7 @@ class LoadedModel:
         Raises `UserError` if the model has no masked-LM head, a text has no [MASK], or it is too
         long for the model.
         """
-        require_count("top_k", top_k)
+        require(top_k >= 1, "top_k must be at least 1.")
         if not self.is_masked_lm:
             raise UserError(
                 f"{self.checkpoint.source} has no masked-LM head, which guesses need. "

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.errors import require_count
+from albert_tf.errors import require
 
 _BLOCK = 1024  # texts whose vectors are in memory
 _DIGITS = 6  # of a score: equal texts in other batches differ beyond
@@ -30,7 +30,7 @@ def search(
 
     `embed` is (texts) -> their vectors, [N, D]. Texts may be more than the memory holds.
     """
-    require_count("top_k", top_k)
+    require(top_k >= 1, "top_k must be at least 1.")
     wanted = _normalize(embed(queries))
     best: list[list[Match]] = [[] for _ in queries]
     rows = enumerate(texts)

@@ -14,7 +14,7 @@ from albert_tf.train import devices
 
 SUM = tf.distribute.ReduceOp.SUM
 Totals = dict[str, float]
-_PADDING = -1e30  # the logit of a token that is not there
+_PADDING = -1e30  # the logit of a padded position
 # Features that a prediction keeps as well as the outputs.
 _KEPT = (features.IS_REAL_EXAMPLE, features.UNIQUE_IDS)
 
