@@ -10,9 +10,8 @@ from albert_tf.errors import UserError
 from albert_tf.model import xla
 
 # TensorFlow's message: the operation, the stack where it was made, and what was found.
-_FOUND = re.compile(
-    r'op "(\w+)".*albert_tf/(\S+ \(L\d+\) \w+)\n.* : Tensor had (.+?) values', re.DOTALL
-)
+_FOUND = re.compile(r'op "(\w+)".* : Tensor had (.+?) values', re.DOTALL)
+_PLACES = re.compile(r"albert_tf/(\S+ \(L\d+\))")
 
 
 @contextlib.contextmanager
@@ -34,7 +33,8 @@ def explain(error: tf.errors.InvalidArgumentError, step: int) -> Exception:
     found = _FOUND.search(error.message)
     if not found:
         return error
-    operation, place, values = found.groups()
+    places = _PLACES.findall(error.message)
+    where = f", made at {places[-1]}," if places else ""
     return UserError(
-        f"step {step}: the result of {operation}, made at {place}, is not finite: it has {values}."
+        f"step {step}: the result of {found[1]}{where} is not finite: it has {found[2]}."
     )

@@ -81,14 +81,7 @@ def test_every_place_of_dropout_has_its_own_mask():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("dtype", "in_a_graph"),
-    [
-        ("float32", False),
-        ("float32", True),
-        ("mixed_bfloat16", False),
-    ],
-)
+@pytest.mark.parametrize(("dtype", "in_a_graph"), [("float32", True), ("mixed_bfloat16", False)])
 def test_rematerialization_changes_no_gradient(dtype, in_a_graph):
     def step(**way):
         model = make(DROPOUT, dtype=dtype, **way)

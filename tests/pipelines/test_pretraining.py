@@ -164,7 +164,9 @@ def test_a_rollback_leaves_out_the_data_that_did_it(tmp_path, capsys):
 @pytest.mark.usefixtures("as_users", "in_graphs")
 def test_the_operation_that_is_not_finite_is_named(data, tmp_path):
     config = tiny_run.settings(learning_rate=1e16, num_warmup_steps=0)
-    message = r"^step [12]: the result of MatMul, made at model/layers\.py \(L\d+\) \w+, is not fin"
+    message = (
+        r"^step [12]: the result of MatMul, made at model/layers\.py \(L\d+\), is not finite: "
+    )
     with pytest.raises(UserError, match=message):
         tiny_run.run(data, tmp_path / "run", config, debug_nans=True)
 

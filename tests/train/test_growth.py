@@ -121,7 +121,7 @@ def test_what_is_not_larger_is_refused(changes, message):
 
 @pytest.mark.usefixtures("eagerly")
 def test_a_run_grows_from_another_and_its_moments_too(data, tmp_path, capsys):
-    steps = {"num_train_steps": 4}
+    steps = {"num_train_steps": 2}
     tiny_run.run(data, tmp_path / "small", tiny_run.settings(**steps))
     sizes = {**WIDER, "num_hidden_layers": 3, "max_position_embeddings": 20}
     albert = tiny_run.albert(**sizes)
@@ -129,11 +129,11 @@ def test_a_run_grows_from_another_and_its_moments_too(data, tmp_path, capsys):
     first = dataclasses.replace(wide, stop_at_step=1)  # its learning rate is 0
     tiny_run.run(data, tmp_path / "wide", first, evaluate=True, grow_from=str(tmp_path / "small"))
     log = capsys.readouterr().err
-    assert "/small/model.ckpt-4, grown" in log
+    assert "/small/model.ckpt-2, grown" in log
     grown = int(log.split(" moments grown, too")[0].split()[-3])
     tensors = tiny_run.all_tensors(tmp_path / "wide")
     slots = [name for name in tensors if name.startswith("slots/")]
     assert grown == len(slots) > 0
     assert min(np.abs(tensors[name]).max() for name in slots if "adam_v" in name) > 0
     tiny_run.run(data, tmp_path / "wide", wide, evaluate=True)
-    assert tiny_run.metrics(tmp_path / "wide")[-1]["step"] == 4
+    assert tiny_run.metrics(tmp_path / "wide")[-1]["step"] == 2
