@@ -32,7 +32,7 @@ folders = tiny_finetuning.folders
 run = tiny_finetuning.run_task
 SHORT = {"num_train_steps": 2, "num_warmup_steps": 0, "eval_steps": 2}
 
-MOST = {"classification", "span_or_none", "span", "multiple_choice"}
+MOST = {"classification", "span", "multiple_choice"}
 OTHER_KINDS = [*sorted({*KINDS} - MOST), "null_score"]
 
 
@@ -151,7 +151,6 @@ def test_balanced_weights_are_in_the_record_of_the_run(run, folders, tmp_path, c
     "kind",
     [
         "classification",
-        "span_or_none",
         *(pytest.param(kind, marks=pytest.mark.full) for kind in OTHER_KINDS),
     ],
 )

@@ -56,18 +56,25 @@ def test_a_task_of_ones_own(run, tmp_path, capsys):
     assert len(content["predictions"]) == 3
 
 
-def test_a_csv_file_alone(run_program, checkpoint, tmp_path, monkeypatch, capsys, use_graphs):
+@pytest.fixture
+def reviews(run_program, checkpoint, tmp_path, monkeypatch):
+    """A run on a csv file alone, runs/reviews of the current folder, and its command."""
     monkeypatch.chdir(tmp_path)
     moods = {"glad": "good", "sad": "bad"}
     rows = [[f"{word} it was day {k}", mood] for k in range(9) for mood, word in moods.items()]
     text = "".join(",".join(row) + "\n" for row in [["review", "mood"], *rows])
     (tmp_path / "reviews.csv").write_text(text)
+    (tmp_path / "new.csv").write_text("review\nit was good\n")
     values = {**tiny_program.SETTINGS, "num_warmup_steps": 0}
     del values["eval_steps"]
     (tmp_path / "config.json").write_text(json.dumps(values))
     command = ["--train_file=reviews.csv", "--config=config.json", "--epochs=3", "--batch_size=8"]
-    start = f"--init_checkpoint={checkpoint}/google"
-    assert not run_program(tiny_program.PROGRAM, *command, start)
+    command = [tiny_program.PROGRAM, *command, f"--init_checkpoint={checkpoint}/google"]
+    assert not run_program(*command)
+    return command
+
+
+def test_a_csv_file_alone(reviews, run_program, tmp_path, capsys):
     shown = capsys.readouterr()
     assert "text 'review', label 'mood'" in shown.err
     assert "2 examples are held out as dev" in shown.err
@@ -76,12 +83,28 @@ def test_a_csv_file_alone(run_program, checkpoint, tmp_path, monkeypatch, capsys
     config = read(tmp_path / "runs/reviews/config.json")
     assert (config["num_train_steps"], config["train_batch_size"]) == (6, 8)
     # Columns and held-out rows are those of the run.
-    (tmp_path / "new.csv").write_text("review\nit was good\n")
-    more = ("--test_file=new.csv", "--mode=eval,predict", "--output_dir=runs/reviews")
-    assert not run_program(tiny_program.PROGRAM, *more)
+    evaluate = (tiny_program.PROGRAM, "--mode=eval", "--output_dir=runs/reviews")
+    assert not run_program(*evaluate)
     assert read(tmp_path / "runs/reviews/metrics-dev.json")["num_examples"] == 2
+    warning = "was not trained on the other nine tenths of --train_file"
+    (tmp_path / "moved.csv").write_text((tmp_path / "reviews.csv").read_text())
+    assert not run_program(*evaluate, "--train_file=moved.csv")
+    assert warning not in capsys.readouterr().err
+    (tmp_path / "moved.csv").write_text((tmp_path / "reviews.csv").read_text() + "new,good\n")
+    assert not run_program(*evaluate, "--train_file=moved.csv")
+    assert warning in capsys.readouterr().err
+    message = run_program(*reviews, "--epochs=2")
+    assert "runs/reviews holds work with num_train_epochs=3.0, not 2.0." in message
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("reviews")
+def test_a_run_its_conversion_and_its_export_label_a_table_alike(
+    run_program, tmp_path, capsys, use_graphs
+):
+    more = ("--test_file=new.csv", "--mode=predict", "--output_dir=runs/reviews")
+    assert not run_program(tiny_program.PROGRAM, *more)
     predicted = predictions.read("runs/reviews/predictions-test.json")["predictions"]
-    # A run, a folder that it is converted to, and an export label the same table alike.
     use_graphs()
     formats.convert("runs/reviews", "converted")
     bin_ = tiny_program.PROGRAM.parent
@@ -103,8 +126,6 @@ def test_a_csv_file_alone(run_program, checkpoint, tmp_path, monkeypatch, capsys
     *answers, _ = map(json.loads, (tmp_path / "o.jsonl").read_text().splitlines())
     assert [x["probabilities"]["sad"] for x in answers] == pytest.approx([sad, sad], abs=1e-6)
     assert "1 of 3 inputs lose an end: max_seq_length is" in capsys.readouterr().err
-    message = run_program(tiny_program.PROGRAM, *command, start, "--epochs=2")
-    assert "runs/reviews holds work with num_train_epochs=3.0, not 2.0." in message
 
 
 def test_a_run_remembers_its_data(run, run_program, tmp_path, capsys):
@@ -143,7 +164,8 @@ def test_a_run_remembers_its_data(run, run_program, tmp_path, capsys):
 
 def test_random_weights_need_a_vocabulary_and_a_model(run, checkpoint, tmp_path, capsys):
     write_own(tmp_path)
-    command = (*OWN, f"--data_dir={tmp_path}", "--mode=train")
+    one = ("--set=num_train_steps=1", "--set=num_warmup_steps=0", "--set=eval_steps=0")
+    command = (*OWN, f"--data_dir={tmp_path}", "--mode=train", *one)
     assert "name a pre-trained model with --init_checkpoint, or" in run(*command, start=None)
     albert = json.dumps(config_io.to_dict(tiny_run.albert()))
     vocabulary = f"--vocabulary={checkpoint}/vocabulary"
