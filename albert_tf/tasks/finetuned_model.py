@@ -46,8 +46,6 @@ def read_finetuned(
         return FinetunedModel(checkpoint, config, task)
     task = infer_task(checkpoint)
     assert task, "a run that has the config of a task has the task"
-    overrides = (*changes.overrides, f"seed={values['seed']}")  # several runs differ in it
-    changes = dataclasses.replace(changes, overrides=overrides)
     config = recipes.change_config(values, changes, task.kind, is_run=True)
     return FinetunedModel(checkpoint, config, task)
 

@@ -57,7 +57,7 @@ def test_a_task_of_ones_own(run, tmp_path, capsys):
 
 
 @pytest.fixture
-def reviews(run_program, checkpoint, tmp_path, monkeypatch):
+def reviews(run_program, checkpoint, tmp_path, monkeypatch, capsys):  # which has its output
     """A run on a csv file alone, runs/reviews of the current folder, and its command."""
     monkeypatch.chdir(tmp_path)
     moods = {"glad": "good", "sad": "bad"}
@@ -90,7 +90,7 @@ def test_a_csv_file_alone(reviews, run_program, tmp_path, capsys):
     (tmp_path / "moved.csv").write_text((tmp_path / "reviews.csv").read_text())
     assert not run_program(*evaluate, "--train_file=moved.csv")
     assert warning not in capsys.readouterr().err
-    (tmp_path / "moved.csv").write_text((tmp_path / "reviews.csv").read_text() + "new,good\n")
+    (tmp_path / "moved.csv").write_text((tmp_path / "reviews.csv").read_text() + "new,glad\n")
     assert not run_program(*evaluate, "--train_file=moved.csv")
     assert warning in capsys.readouterr().err
     message = run_program(*reviews, "--epochs=2")
