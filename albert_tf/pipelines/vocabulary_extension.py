@@ -1,7 +1,7 @@
 """Adds pieces to a vocabulary and its checkpoint: from a list, or those that shorten a text most.
 
 Ids of the old pieces stay. A new piece of SentencePiece gets a score, a logarithm of a probability,
-that makes it the best segmentation of its own characters; WordPiece takes the longest piece anyway.
+that makes it the best segmentation of its own characters; WordPiece uses the longest piece anyway.
 """
 
 import dataclasses
@@ -10,7 +10,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 import sentencepiece
@@ -25,9 +24,9 @@ from albert_tf.data_prep.vocabulary import VocabularyConfig
 from albert_tf.errors import UserError, require, to_text
 from albert_tf.model import weight_names
 from albert_tf.run_files import BEST
+from albert_tf.tokenizers import sentencepiece_proto as proto
 from albert_tf.tokenizers import (
-    normalization,
-    sentencepiece_proto,
+    sentencepiece_tokenizer,
     tokenization,
     vocabulary_uses,
     wordpiece_tokenizer,
@@ -39,10 +38,7 @@ from albert_tf.tokenizers.wordpiece_tokenizer import CONTINUATION, WordPieceToke
 # SentencePiece's: an unknown character is that much worse than the rarest piece.
 _UNKNOWN_PENALTY = 10.0
 _MARGIN = 0.1  # by which a new piece is better than its parts
-_MOST_WORDS = 2_000_000
 _LEAST_SIZE = 8000  # of the vocabulary of the text
-_MOST_LINES = 20_000  # in which lost marks are counted
-_LONGEST = 200  # characters of a piece
 _WEIGHTS_OF_PIECES = (weight_names.WORDS, "cls/predictions/output_bias")
 
 
@@ -76,26 +72,34 @@ def extend(
     eval_paths = documents.expand_inputs(eval_files) if eval_files else paths
     checkpoint = formats.read(path, which=which)
     model_checkpoint.log_summary(checkpoint)
-    tokenizer = model_checkpoint.load_tokenizer(checkpoint)
-    if tokenizer is None:
-        raise UserError(f"{checkpoint.source} has no vocabulary beside it: put it there.")
-    vocabulary_uses.check(vocabulary_uses.GROWTH, tokenizer)
-    new = _read_list(pieces, tokenizer) if pieces else _learn(tokenizer, paths, num_pieces)
-    extended, parts = extend_checkpoint(checkpoint, tokenizer, new)
-    extended_tokenizer = model_checkpoint.load_tokenizer(extended)
-    assert extended_tokenizer
-    _check_use(new, extended_tokenizer)
+    old = _load_tokenizer(checkpoint)
+    vocabulary_uses.check(vocabulary_uses.GROWTH, old)
+    new = _read_list(pieces, old) if pieces else _learn(old, paths, num_pieces)
+    extended, parts = extend_checkpoint(checkpoint, old, new)
+    tokenizer = _load_tokenizer(extended)
+    for piece in new:
+        if _encode_piece(piece, tokenizer) != [tokenizer.ids_by_piece[piece]]:
+            raise UserError(
+                f"the vocabulary never makes {piece!r} of a text that has it: its rules split it. "
+                "Leave it out."
+            )
     with files.cleaning_up():
         formats.write_folder(extended, target)
     for piece, ids in itertools.islice(zip(new, parts, strict=True), 5):
-        logging.info(f"new: {piece} ({' '.join(map(tokenizer.id_to_piece, ids))})")
-    print(f"{target}: {tokenizer.size:,} + {len(new):,} = {extended_tokenizer.size:,} pieces")
+        logging.info(f"new: {piece} ({' '.join(map(old.id_to_piece, ids))})")
+    print(f"{target}: {old.size:,} + {len(new):,} = {tokenizer.size:,} pieces")
     if eval_paths:
-        words, before = _measure(tokenizer, eval_paths)
-        _, after = _measure(extended_tokenizer, eval_paths)
+        (words, before), (_, after) = (_measure(x, eval_paths) for x in (old, tokenizer))
         print(
             f"{words:,} words: {before / words:.4f} pieces a word before, {after / words:.4f} after"
         )
+
+
+def _load_tokenizer(checkpoint: ModelCheckpoint) -> Tokenizer:
+    tokenizer = model_checkpoint.load_tokenizer(checkpoint)
+    if tokenizer is None:
+        raise UserError(f"{checkpoint.source} has no vocabulary next to it: put it there.")
+    return tokenizer
 
 
 def extend_checkpoint(
@@ -106,16 +110,13 @@ def extend_checkpoint(
     A row is the mean of the rows of the parts: in the word embeddings, which also are the output's
     matrix, and in the output's bias. `new` is {piece: its share of a text's pieces; 0 if unknown}.
     """
-    segments = _read_segments(tokenizer)
-    split = [_split(segments, piece, tokenizer)[0] for piece in new]
-    parts = [[tokenizer.ids_by_piece.get(x or "", tokenizer.unk_id) for x in row] for row in split]
+    parts = [_encode_piece(piece, tokenizer) for piece in new]
     content = checkpoint.vocabulary
     if tokenization.WORDPIECE in content:
         text = content[tokenization.WORDPIECE].decode().removesuffix("\n")
-        rows = "".join(f"{line}\n" for line in [*text.split("\n"), *new])
-        changed = {tokenization.WORDPIECE: rows.encode()}
+        changed = {tokenization.WORDPIECE: "\n".join([text, *new, ""]).encode()}
     else:
-        changed = _extend_model(content[tokenization.MODEL], new, segments)
+        changed = _extend_model(content[tokenization.MODEL], new)
     weights = {
         name: _add_rows(array, parts) if name in _WEIGHTS_OF_PIECES else array
         for name, array in checkpoint.weights.items()
@@ -135,41 +136,34 @@ def _add_rows(array: np.ndarray, parts: Sequence[Sequence[int]]) -> np.ndarray: 
     return np.concatenate([array, np.array(rows, array.dtype)])
 
 
-def _check_use(new: Mapping[str, float], tokenizer: Tokenizer) -> None:
-    """Raises `UserError` for a new piece that the new tokenizer does not make of its own text."""
+def _extend_model(content: bytes, new: Mapping[str, float]) -> dict[str, bytes]:
+    """Returns the files of a SentencePiece vocabulary with new pieces."""
+    model = proto.ModelProto.FromString(content)
+    used = (proto.NORMAL, proto.USER_DEFINED)
+    scores = {x.piece: x.score for x in model.pieces if x.type in used}
+    rarest = min(x.score for x in model.pieces if x.type == proto.NORMAL)
+    # The short ones first, for a long one must be better than a split into them, too.
+    for piece in sorted(new, key=len):
+        own = math.log(new[piece]) if new[piece] else rarest
+        split = _score_best_split(piece, scores, rarest - _UNKNOWN_PENALTY)
+        scores[piece] = max(own, split + _MARGIN)
     for piece in new:
-        if _encode_piece(piece, tokenizer) != [tokenizer.ids_by_piece[piece]]:
-            raise UserError(
-                f"the vocabulary never makes {piece!r} of a text that has it: its rules split it. "
-                "Leave it out."
-            )
+        model.pieces.add(piece=piece, score=scores[piece], type=proto.NORMAL)
+    rows = "".join(f"{x.piece}\t{x.score:g}\n" for x in model.pieces)
+    return {tokenization.MODEL: model.SerializeToString(), tokenization.VOCAB: rows.encode()}
 
 
-class _Segments(NamedTuple):
-    """The scores of pieces, {piece: score}; `unknown` is that of a character without piece."""
-
-    scores: dict[str, float]
-    unknown: float
-
-    def split(self, text: str) -> tuple[list[str | None], float]:
-        """The best segmentation of a text and its score; None stands for unknown characters."""
-        best: list[tuple[float, int]] = [(0.0, 0)]
-        for end in range(1, len(text) + 1):
-            options = [
-                (best[begin][0] + self.scores[text[begin:end]], begin)
-                for begin in range(end)
-                if text[begin:end] in self.scores
-            ]
-            options.append((best[end - 1][0] + self.unknown, end - 1))
-            best.append(max(options))
-        pieces: list[str | None] = []
-        end = len(text)
-        while end:
-            begin = best[end][1]
-            piece = text[begin:end]
-            pieces.append(piece if piece in self.scores else None)
-            end = begin
-        return pieces[::-1], best[-1][0]
+def _score_best_split(text: str, scores: Mapping[str, float], unknown: float) -> float:
+    """Returns the score of the best segmentation; `unknown` is for a character without a piece."""
+    best = [0.0]
+    for end in range(1, len(text) + 1):
+        known = (
+            best[begin] + scores[text[begin:end]]
+            for begin in range(end)
+            if text[begin:end] in scores
+        )
+        best.append(max([best[-1] + unknown, *known]))
+    return best[-1]
 
 
 def _read_list(path: str, tokenizer: Tokenizer) -> dict[str, float]:
@@ -178,23 +172,28 @@ def _read_list(path: str, tokenizer: Tokenizer) -> dict[str, float]:
     Raises `UserError`, with its line, for a piece that is there already or twice, or that no text
     becomes; or if the file is empty.
     """
-    lines = to_text(files.read_bytes(path, "--pieces"), f"--pieces: {path}").split("\n")
-    rows = {number: line.strip() for number, line in enumerate(lines, 1) if line.strip()}
-    require(bool(rows), f"--pieces: {path} is empty. Write a piece in each line.")
-    known = dict(tokenizer.ids_by_piece)
-    for number, piece in rows.items():
+    text = to_text(files.read_bytes(path, "--pieces"), f"--pieces: {path}")
+    rows = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1)]
+    new: dict[str, float] = {}
+    for number, piece in ((number, piece) for number, piece in rows if piece):
         place = f"{path}, line {number}: {piece[:40]!r}"
-        if piece in known:
-            where = "twice" if known[piece] < 0 else f"in the vocabulary already: {known[piece]}"
-            raise UserError(f"{place} is there {where}. Remove it.")
-        if problem := _find_problem(piece, tokenizer):
-            raise UserError(f"{place} {problem}")
-        known[piece] = -1
-    if not any(_starts_word(piece, tokenizer) for piece in rows.values()):
+        require(piece not in new, f"{place} is there twice. Remove it.")
+        if (known := tokenizer.ids_by_piece.get(piece)) is not None:
+            raise UserError(f"{place} is in the vocabulary already: {known}. Remove it.")
+        words = _read_words(piece, tokenizer)
+        if words != [_to_text(piece)]:
+            raise UserError(
+                f"{place} is never read: the vocabulary makes {' '.join(words)[:40]!r} of it. "
+                "Write it so, or remove it."
+            )
+        new[piece] = 0.0
+    require(bool(new), f"--pieces: {path} is empty. Write a piece in each line.")
+    is_sentencepiece = isinstance(tokenizer.backend, SentencePieceTokenizer)
+    if is_sentencepiece and not any(piece.startswith(WORD_START) for piece in new):
         logging.warning(
             f"none of the pieces begins a word. Write {WORD_START} before those that do."
         )
-    return dict.fromkeys(rows.values(), 0.0)
+    return new
 
 
 def _learn(tokenizer: Tokenizer, paths: Sequence[str], number: int) -> dict[str, float]:
@@ -208,47 +207,31 @@ def _learn(tokenizer: Tokenizer, paths: Sequence[str], number: int) -> dict[str,
     # A limit: a small text gives fewer. It must have room for all characters.
     config = VocabularyConfig(vocab_size=max(tokenizer.size, _LEAST_SIZE) + number)
     lines = functools.partial(_read_lines, tokenizer, paths, config)
-    first = itertools.islice(vocabulary.sample_lines(paths, config), _MOST_LINES)
-    if (losses := normalization.count_losses(first, tokenizer.normalize)).lost:
-        logging.warning(f"{losses}, as the vocabulary's config says: no new piece has those.")
     model = vocabulary.train_model(lines(), config, is_limit=True)
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    words = _count_words(lines())
-    segments = _read_segments(tokenizer)
-    total = 0
+    words = Counter(word for line in lines() for word in line.split())
     counts: Counter[str] = Counter()
     gains: Counter[str] = Counter()
     before = tokenizer.encode_batch(list(words))
     after = processor.encode(list(words), out_type=str)
     for count, ids, pieces in zip(words.values(), before, after, strict=True):
-        total += count * len(pieces)
         # A word that becomes known is worth a piece, too.
         if len(pieces) >= len(ids) + ids.count(tokenizer.unk_id):
             continue
         for piece in {_to_own_form(piece, tokenizer) for piece in pieces}:
-            if piece not in tokenizer.ids_by_piece and not _find_problem(piece, tokenizer):
-                parts, _ = _split(segments, piece, tokenizer)
+            is_word = _read_words(piece, tokenizer) == [_to_text(piece)]
+            if is_word and piece not in tokenizer.ids_by_piece:
+                parts = _encode_piece(piece, tokenizer)
                 counts[piece] += count
-                gains[piece] += count * (len(parts) - 1 + parts.count(None))
+                gains[piece] += count * (len(parts) - 1 + parts.count(tokenizer.unk_id))
     best = sorted((piece for piece in gains if gains[piece]), key=lambda x: (-gains[x], x))
     require(bool(best), "the text gives no new piece: the vocabulary has its words already.")
+    total = sum(count * len(pieces) for count, pieces in zip(words.values(), after, strict=True))
     return {piece: counts[piece] / total for piece in best[:number]}
 
 
-def _count_words(lines: Iterator[str]) -> Counter[str]:
-    """The words of a text and how often they occur; of a large one not the rarest."""
-    words: Counter[str] = Counter()
-    least = 1
-    for line in lines:
-        words.update(line.split())
-        while len(words) > _MOST_WORDS:
-            least += 1
-            words = Counter({word: count for word, count in words.items() if count >= least})
-    return words
-
-
 def _measure(tokenizer: Tokenizer, paths: Sequence[str]) -> tuple[int, int]:
-    """Returns the number of words of a text, and that of its pieces."""
+    """Returns the number of words of a text, and of its pieces."""
     words = pieces = 0
     for line in _read_lines(tokenizer, paths, VocabularyConfig()):
         words += len(line.split())
@@ -261,20 +244,14 @@ def _read_lines(
 ) -> Iterator[str]:
     for line in vocabulary.sample_lines(paths, config):
         words = tokenizer.normalize(line)
-        if isinstance(tokenizer.backend, wordpiece_tokenizer.WordPieceTokenizer):
+        if isinstance(tokenizer.backend, WordPieceTokenizer):
             words = " ".join(wordpiece_tokenizer.split_words(tokenizer.backend, words))
         if words:
             yield words
 
 
-def _starts_word(piece: str, tokenizer: Tokenizer) -> bool:
-    if isinstance(tokenizer.backend, SentencePieceTokenizer):
-        return piece.startswith(WORD_START)
-    return not piece.startswith(CONTINUATION)
-
-
 def _to_own_form(piece: str, tokenizer: Tokenizer) -> str:
-    """A piece of SentencePiece as the vocabulary writes it."""
+    """Returns a piece of SentencePiece as the vocabulary writes it."""
     if isinstance(tokenizer.backend, SentencePieceTokenizer):
         return piece
     is_start = piece.startswith(WORD_START)
@@ -285,87 +262,22 @@ def _to_text(piece: str) -> str:
     return piece.removeprefix(WORD_START).removeprefix(CONTINUATION)
 
 
-def _find_problem(piece: str, tokenizer: Tokenizer) -> str | None:
-    """Why no text becomes a piece, if so."""
-    text = _to_text(piece)
-    if not text or len(text) > _LONGEST:
-        return f"has {len(text)} characters: a piece has from 1 to {_LONGEST}."
-    if len(text.split()) > 1 or WORD_START in text:
-        return "has a space within: a piece is a word, or a part of one."
-    if (normalized := tokenizer.normalize(text)) != text:
-        return f"is never read: the vocabulary makes {normalized[:40]!r} of it. Write it so."
-    if isinstance(tokenizer.backend, SentencePieceTokenizer):
-        if len(text) > 1 and text[-1] == "," and text[-2].isdigit():
-            return "ends with digits and a comma, which are always split. Remove it."
-    elif isinstance(tokenizer.backend, WordPieceTokenizer) and [
-        text
-    ] != wordpiece_tokenizer.split_words(tokenizer.backend, text):
-        return "is several words to the vocabulary: it splits at punctuation. Remove it."
-    return None
-
-
-def _read_segments(tokenizer: Tokenizer) -> _Segments:
-    """The scores of a vocabulary; those of WordPiece make the fewest pieces the best."""
-    backend = tokenizer.backend
-    if not isinstance(backend, SentencePieceTokenizer):
-        return _Segments(dict.fromkeys(backend.pieces, -1.0), -1e3)
-    model = vocabulary_uses.read_model(backend)
-    kinds = (sentencepiece_proto.NORMAL, sentencepiece_proto.USER_DEFINED)
-    scores = {x.piece: x.score for x in model.pieces if x.type in kinds}
-    return _Segments(scores, _find_rarest(model) - _UNKNOWN_PENALTY)
-
-
-def _find_rarest(model: Any) -> float:
-    return min(x.score for x in model.pieces if x.type == sentencepiece_proto.NORMAL)
-
-
-def _split(segments: _Segments, piece: str, tokenizer: Tokenizer) -> tuple[list[str | None], float]:
-    """The old pieces that a new one is cut into, and their score."""
-    if isinstance(tokenizer.backend, SentencePieceTokenizer):
-        return segments.split(piece)
-    return _split_greedily(segments.scores, piece), 0.0
-
-
-def _split_greedily(known: Mapping[str, float], piece: str) -> list[str | None]:
-    """WordPiece: the longest piece first; a word that has no pieces is unknown as a whole."""
-    text = _to_text(piece)
-    pieces: list[str | None] = []
-    begin, prefix = 0, CONTINUATION if piece.startswith(CONTINUATION) else ""
-    while begin < len(text):
-        ends = range(len(text), begin, -1)
-        end = next((end for end in ends if prefix + text[begin:end] in known), None)
-        if end is None:
-            return [None]
-        pieces.append(prefix + text[begin:end])
-        begin, prefix = end, CONTINUATION
-    return pieces
-
-
-def _extend_model(
-    content: bytes, new: Mapping[str, float], segments: _Segments
-) -> dict[str, bytes]:
-    """Returns the files of a SentencePiece vocabulary with new pieces."""
-    model = sentencepiece_proto.ModelProto.FromString(content)
-    rarest, scores = _find_rarest(model), dict(segments.scores)
-    grown = segments._replace(scores=scores)
-    # The short ones first, for a long one must be better than a split into them, too.
-    for piece in sorted(new, key=len):
-        _, split_score = grown.split(piece)
-        own = math.log(new[piece]) if new[piece] else rarest
-        scores[piece] = max(own, split_score + _MARGIN)
-    for piece in new:
-        model.pieces.add(piece=piece, score=scores[piece], type=sentencepiece_proto.NORMAL)
-    rows = "".join(f"{x.piece}\t{x.score:g}\n" for x in model.pieces)
-    return {tokenization.MODEL: model.SerializeToString(), tokenization.VOCAB: rows.encode()}
+def _read_words(piece: str, tokenizer: Tokenizer) -> list[str]:
+    """Returns the words that a vocabulary makes of the text of a piece: itself, if it is usable."""
+    text = tokenizer.normalize(_to_text(piece))
+    if isinstance(tokenizer.backend, WordPieceTokenizer):
+        return wordpiece_tokenizer.split_words(tokenizer.backend, text)
+    if sentencepiece_tokenizer.ends_with_digit_and_comma(text):
+        return [text[:-1], ","]
+    return text.replace(WORD_START, " ").split()
 
 
 def _encode_piece(piece: str, tokenizer: Tokenizer) -> list[int]:
-    """The ids of a piece in a text, without those of what is around it."""
+    """Returns the ids of a piece in a text, without those of what is around it."""
     backend, text = tokenizer.backend, _to_text(piece)
-    if not isinstance(backend, SentencePieceTokenizer):
-        # What continues a word is the longest piece, whatever stands before it.
-        is_part = piece.startswith(CONTINUATION)
-        return [tokenizer.ids_by_piece[piece]] if is_part else tokenizer.encode(text)
+    if isinstance(backend, WordPieceTokenizer):
+        return [token.id for token in backend.backend.model.tokenize(piece)]
+    assert isinstance(backend, SentencePieceTokenizer)
     if piece.startswith(WORD_START):
         return tokenizer.encode(text)
     _, ids = backend.encode_parts(["", text])  # as after a mask: it does not begin a word

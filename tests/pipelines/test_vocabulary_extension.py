@@ -26,22 +26,17 @@ DOMAIN = ["the aorta of hearts", "aortas , the aorta", "cardio is of the aorta",
 
 
 @pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory):
+def checkpoints(tmp_path_factory, vocabulary):
     """{kind of vocabulary: folder of a checkpoint}"""
     root = tmp_path_factory.mktemp("checkpoints")
-    tiny_run.write_vocabulary(str(root / "sentencepiece-vocabulary"))
-    (root / "wordpiece-vocabulary").mkdir()
     text = "".join(f"{piece}\n" for piece in WORDPIECES)
-    (root / "wordpiece-vocabulary" / "vocab.txt").write_text(text)
-    paths = {}
-    for kind in ("sentencepiece", "wordpiece"):
-        vocabulary = root / f"{kind}-vocabulary"
-        size = tokenization.load(str(vocabulary)).size
-        checkpoint = tiny_checkpoints.make(vocabulary, vocab_size=size)
-        paths[kind] = str(root / kind)
+    (root / "vocab.txt").write_text(text)
+    for kind, folder in (("sentencepiece", vocabulary), ("wordpiece", str(root))):
+        size = tokenization.load(folder).size
+        made = tiny_checkpoints.make(folder, vocab_size=size)
         (root / kind).mkdir()
-        formats.get_writer("albert_tf")(checkpoint, paths[kind])
-    return paths
+        formats.get_writer("albert_tf")(made, str(root / kind))
+    return {kind: str(root / kind) for kind in ("sentencepiece", "wordpiece")}
 
 
 @pytest.fixture
@@ -112,8 +107,7 @@ def test_pieces_are_learnt_from_text(extend, checkpoints, kind, capsys):
 
 def test_a_new_piece_is_the_best_split_of_itself(extend):
     """A long word whose parts are new pieces, too, and likelier together."""
-    pieces = ["▁cardio", "▁cardiology", "log", "y", "logy"]
-    new = load(extend("sentencepiece", "\n".join(p for p in pieces if p != "y")))
+    new = load(extend("sentencepiece", "▁cardio\n▁cardiology\nlog\nlogy"))
     assert [new.id_to_piece(k) for k in new.encode("cardiology")] == ["▁cardiology"]
     content = new.backend.processor.serialized_model_proto()
     model = sentencepiece_proto.ModelProto.FromString(content)
@@ -128,8 +122,7 @@ def test_the_folder_begins_pretraining_and_fine_tuning(extend, tmp_path):
     [[guesses]] = model.fill_mask(["cardio [MASK]"], top_k=63)
     assert {"▁cardio", "▁aorta"} <= {guess.piece for guess in guesses}
     vocabulary = str(tmp_path / "out" / "vocabulary")
-    hashes = json.loads(Path(vocabulary, "sha256.json").read_text())
-    assert {"spiece.model", "spiece.vocab"} <= hashes.keys() | {"spiece.vocab"}
+    assert "spiece.model" in json.loads(Path(vocabulary, "sha256.json").read_text())
     sha256 = tokenization.load(vocabulary).sha256
     data = tmp_path / "data"
     tiny_run.write_records(str(data), {"train-0.tfrecord": 9}, vocabulary_sha256=sha256)
@@ -138,28 +131,26 @@ def test_the_folder_begins_pretraining_and_fine_tuning(extend, tmp_path):
     manifest["vocabulary"]["size"] = 63
     sealed_files.write(data / "manifest.json", manifest)
     config = tiny_run.settings(
-        albert=tiny_run.albert(vocab_size=63), num_train_steps=2, save_checkpoints_steps=2
+        albert=tiny_run.albert(vocab_size=63), num_train_steps=1, save_checkpoints_steps=1
     )
     tiny_run.run(data, tmp_path / "run", config, init_checkpoint=str(tmp_path / "out"))
-    assert tiny_run.metrics(tmp_path / "run")[-1]["step"] == 2
+    assert tiny_run.metrics(tmp_path / "run")[-1]["step"] == 1
 
 
 @pytest.mark.parametrize(
     ("kind", "pieces", "message"),
     [
-        ("sentencepiece", "", "pieces.txt is empty. Write a piece in each line."),
-        ("sentencepiece", " \n\n", "pieces.txt is empty"),
-        ("sentencepiece", "▁a b\n", "line 1: '▁a b' has a space within"),
-        ("sentencepiece", "▁x▁y\n", "line 1: '▁x▁y' has a space within"),
+        ("sentencepiece", " \n\n", "pieces.txt is empty. Write a piece in each line."),
+        ("sentencepiece", "▁a b\n", "line 1: '▁a b' is never read: .* makes 'a b' of it"),
+        ("sentencepiece", "▁x▁y\n", "line 1: '▁x▁y' is never read: .* makes 'x y' of it"),
         ("sentencepiece", "▁new\n▁Herz\n", "line 2: '▁Herz' is never read: .* makes 'herz' of it"),
         ("sentencepiece", "▁new\n\n▁new\n", "line 3: '▁new' is there twice"),
-        ("sentencepiece", "(\n", r"line 1: '\(' is there in the vocabulary already: "),
-        ("sentencepiece", "▁2011,\n", "line 1: '▁2011,' ends with digits and a comma"),
-        ("sentencepiece", "▁\u0301\n", "line 1: .* is never read"),
-        ("sentencepiece", "x" * 1_000_000, "line 1: 'x{40}' has 1000000 characters: a piece has"),
-        ("wordpiece", "heart\n", "line 1: 'heart' is there in the vocabulary already: 5"),
-        ("wordpiece", "covid-19\n", "line 1: 'covid-19' is several words to the vocabulary"),
-        ("wordpiece", "##\n", "line 1: '##' "),
+        ("sentencepiece", "(\n", r"line 1: '\(' is in the vocabulary already: "),
+        ("sentencepiece", "▁2011,\n", "line 1: '▁2011,' is never read: .* makes '2011 ,' of it"),
+        ("wordpiece", "heart\n", "line 1: 'heart' is in the vocabulary already: 5"),
+        ("wordpiece", "covid-19\n", "line 1: 'covid-19' is never read: .* makes 'covid - 19' of"),
+        ("wordpiece", "##\n", "line 1: '##' is never read"),
+        ("sentencepiece", None, "one of them"),
     ],
 )
 def test_a_bad_list_is_one_line_and_nothing_is_written(extend, tmp_path, kind, pieces, message):
@@ -169,62 +160,33 @@ def test_a_bad_list_is_one_line_and_nothing_is_written(extend, tmp_path, kind, p
     assert not (tmp_path / "out").exists()
 
 
-def test_other_mistakes_are_one_line(extend, checkpoints, tmp_path):
+def test_other_mistakes_are_one_line(extend, tmp_path):
     with pytest.raises(UserError, match=r"text.txt has no text"):
         extend("sentencepiece", text="")
-    with pytest.raises(UserError, match="one of them"):
-        extend("sentencepiece")
     (tmp_path / "there").mkdir()
     with pytest.raises(UserError, match="there exists"):
         extend("sentencepiece", "▁new\n", name="there")
-    (tmp_path / "pieces.txt").write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match="is UTF-16: convert it"):
-        vocabulary_extension.extend(
-            checkpoints["sentencepiece"],
-            str(tmp_path / "out"),
-            pieces=str(tmp_path / "pieces.txt"),
-        )
-    known = "the of is"
     with pytest.raises(UserError, match="gives no new piece"):
-        extend("wordpiece", text=f"{known}\n" * 200, name="none")
-
-
-def test_a_vocabulary_of_another_checkpoint_is_refused(checkpoints, tmp_path):
-    folder = tmp_path / "mixed"
-    folder.mkdir()
-    checkpoint = tiny_checkpoints.make(vocab_size=50)
-    formats.get_writer("albert_tf")(checkpoint, str(folder))
-    tokenization.copy_vocabulary(
-        f"{checkpoints['sentencepiece']}/vocabulary", str(folder / "vocabulary")
-    )
-    with pytest.raises(UserError, match="the vocabulary has 61 pieces, the model 50"):
-        vocabulary_extension.extend(str(folder), str(tmp_path / "out"), pieces="pieces.txt")
+        extend("wordpiece", text="the of is\n" * 200, name="none")
 
 
 def test_a_piece_that_the_vocabulary_would_not_use_is_refused(tmp_path):
     """The rules of the model itself, which others trained, change its text."""
-    vocabulary = tmp_path / "vocabulary"
-    vocabulary.mkdir()
-    (vocabulary / tokenization.MODEL).write_bytes(vocabularies.train_kind("folding"))
-    size = tokenization.load(str(vocabulary)).size
-    formats.get_writer("albert_tf")(
-        tiny_checkpoints.make(vocabulary, vocab_size=size), str(tmp_path / "checkpoint")
-    )
-    (tmp_path / "pieces.txt").write_text("▁aς\n", encoding="utf-8")
+    folder = tmp_path / "vocabulary"
+    folder.mkdir()
+    (folder / tokenization.MODEL).write_bytes(vocabularies.train_kind("folding"))
+    size = tokenization.load(str(folder)).size
+    made = tiny_checkpoints.make(folder, vocab_size=size)
+    formats.get_writer("albert_tf")(made, str(tmp_path / "in"))
+    pieces = tmp_path / "pieces.txt"
+    pieces.write_text("▁aς\n", encoding="utf-8")
     with pytest.raises(UserError, match="never makes '▁aς' of a text that has it"):
-        vocabulary_extension.extend(
-            str(tmp_path / "checkpoint"),
-            str(tmp_path / "out"),
-            pieces=str(tmp_path / "pieces.txt"),
-        )
+        vocabulary_extension.extend(str(tmp_path / "in"), str(tmp_path / "out"), pieces=str(pieces))
 
 
 def test_the_program(run_program, checkpoints, tmp_path, capsys):
-    (tmp_path / "pieces.txt").write_text("\ufeff▁größe\n", encoding="utf-8")
+    (tmp_path / "pieces.txt").write_text("\ufeff▁große\n", encoding="utf-8")
     command = [PROGRAM, f"--checkpoint={checkpoints['sentencepiece']}"]
     command += [f"--output_dir={tmp_path}/out", f"--pieces={tmp_path}/pieces.txt"]
-    message = f"extend_vocabulary: {tmp_path}/pieces.txt, line 1: '▁größe' is never read"
-    assert run_program(*command).startswith(message)
-    (tmp_path / "pieces.txt").write_text("▁große\n", encoding="utf-8")
     assert not run_program(*command)
     assert capsys.readouterr().out == f"{tmp_path}/out: 61 + 1 = 62 pieces\n"
