@@ -67,13 +67,6 @@ def _list_unchecked(folder: str) -> list[str]:
     return [x for x in names if x != hugging_face_card.NAME and not _TENSORS.fullmatch(x)]
 
 
-def _read_hugging_face(folder: str) -> ModelCheckpoint:
-    vocabulary = hugging_face_vocabulary.read(folder)
-    checkpoint = dataclasses.replace(hugging_face.read(folder), vocabulary=vocabulary)
-    length = sentence_transformers.read_length(checkpoint, folder)
-    return dataclasses.replace(checkpoint, vectors=SentenceVectors(max_seq_length=length))
-
-
 def _write_hugging_face(checkpoint: ModelCheckpoint, folder: str) -> None:
     hugging_face.write(checkpoint, folder)
     hugging_face_vocabulary.write(checkpoint, folder)
@@ -93,7 +86,7 @@ FORMATS: dict[str, Format] = {
     "hugging_face": Format(
         "a folder of transformers",
         _find_folder,
-        _read_hugging_face,
+        sentence_transformers.read_transformer,
         _write_hugging_face,
         lambda checkpoint: hugging_face.choose_class(checkpoint)[1],
     ),
@@ -116,6 +109,12 @@ FORMATS: dict[str, Format] = {
 }
 
 
+# {a file of a folder: its format}; the first that is there decides.
+_BY_FILE = {
+    sentence_transformers.MODULES: "sentence_transformers",
+    **dict.fromkeys(sorted(hugging_face.WEIGHTS), "hugging_face"),
+    styletts2.CONFIG: "styletts2",
+}
 _SQUAD2_HINT = (
     " The published head of SQuAD 2.0 has no counterpart in transformers; a model fine-tuned with "
     "--set=null_answer=null_score has one."
@@ -124,12 +123,13 @@ _SQUAD2_HINT = (
 
 def detect_format(path: str) -> str:
     """The name of a checkpoint's format, from its files; `UserError` if none is known."""
-    folder = _find_folder(path)
+    folder, base = _find_folder(path), os.path.basename(path)
     names = set(tf.io.gfile.listdir(folder)) if tf.io.gfile.isdir(folder) else set()
-    is_whole_folder = folder == path or os.path.basename(path) in names
-    if folder != path and is_whole_folder and path.endswith(".pth"):
+    # A prefix is not a file, and may lie in the folder of another format.
+    present = names if folder == path or base in names else set()
+    if folder != path and present and path.endswith(".pth"):
         return "kokoro"
-    if is_whole_folder and "saved_model.pb" in names:
+    if "saved_model.pb" in present:
         keys = tf_checkpoint.list_keys(os.path.join(folder, tf_checkpoint.HUB_VARIABLES))
         if _OBJECT_GRAPH in keys:
             raise UserError(
@@ -138,15 +138,11 @@ def detect_format(path: str) -> str:
                 "albert/albert-base-v2."
             )
         return "tf1_hub"
-    if is_whole_folder and sentence_transformers.MODULES in names:
-        return "sentence_transformers"
-    if is_whole_folder and names & hugging_face.WEIGHTS:
-        return "hugging_face"
-    if is_whole_folder and styletts2.CONFIG in names:
-        return "styletts2"
-    if is_whole_folder and _KERAS_HUB in names:
+    if found := [name for file, name in _BY_FILE.items() if file in present]:
+        return found[0]
+    if _KERAS_HUB in present:
         raise UserError(f"{path!r} {hub.KERAS_HUB}")
-    if not names or not (is_whole_folder or f"{os.path.basename(path)}.index" in names):
+    if not present and f"{base}.index" not in names:
         raise UserError(f"there is nothing at {path!r}. Name {_SOURCES}.")
     is_run = training_checkpoint.find_newest(os.path.join(path, BEST))
     if not is_run and not any(name.endswith(".index") for name in names):
@@ -200,13 +196,6 @@ def read(path: str, *, which: str = BEST) -> ModelCheckpoint:
                 f"{path}: the weight {weight} has NaN or infinite values, as of a run that "
                 "diverged. Take an earlier checkpoint."
             )
-    # The first number tells almost always; only then are the others read.
-    zero = [n for n, x in checkpoint.weights.items() if x.ndim > 1 and not (x.flat[0] or x.any())]
-    if zero:
-        logging.warning(
-            f"{path}: all values of {zero[0]} are zero, as in an incomplete copy "
-            f"({len(zero)} of {len(checkpoint.weights)} weights). Copy or download it again."
-        )
     return checkpoint
 
 

@@ -6,14 +6,15 @@ Source: google-research/albert, `modeling.py` and `export_to_tfhub.py`.
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import tensorflow as tf
 
-from albert_tf import files
+from albert_tf import config_io, files
 from albert_tf.checkpoints import model_checkpoint, tf_checkpoint, training_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ALBERT_CONFIG, ModelCheckpoint
-from albert_tf.config import DEAD_KEYS
+from albert_tf.config import DEAD_KEYS, AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
 
@@ -21,6 +22,9 @@ _SKIPPED = {
     r"global_step|.*/global_step": "the step",
     r".*/(adam|lamb)_[mv]|.*/Adam(_1)?|beta[12]_power": "the optimizer's",
 }
+# A key with one value, and keys without effect: those of Google's, of BERT's poolers.
+_FIXED = {"ln_type": ("postln",)}
+_IGNORED_KEYS = re.compile("directionality|pooler_.*")
 _RENAMED_NORM = re.compile(r"(.*/)layer_norm(?:alization)?(?:_(\d+))?(/(?:gamma|beta))")
 
 
@@ -31,16 +35,32 @@ def read(prefix: str, assets: str | None = None) -> ModelCheckpoint:
     """
     assets = os.path.dirname(prefix) if assets is None else assets
     config_path = os.path.join(assets, ALBERT_CONFIG)
-    config = model_checkpoint.read_google_config(config_path, prefix)
+    if not tf.io.gfile.exists(config_path):
+        raise UserError(
+            f"{prefix} has no {ALBERT_CONFIG}: nothing else says how many heads and layers it has. "
+            f"Put the model's at {config_path}."
+        )
+    values = files.read_object(config_path, ALBERT_CONFIG)
     names, skipped = translate_keys(tf_checkpoint.list_keys(prefix))
     return ModelCheckpoint(
         source=prefix,
-        config=config,
+        config=to_config(values, config_path),
         weights=tf_checkpoint.read_tensors(prefix, names),
         vocabulary=tokenization.read_files(assets, model_checkpoint.GOOGLE_NAMES),
         skipped=skipped,
-        run=model_checkpoint.read_regression(config_path),
+        run=model_checkpoint.read_regression(values),
     )
+
+
+def to_config(values: Mapping[str, Any], path: str) -> AlbertConfig:
+    """Returns the config that a published file describes; `UserError` for another architecture."""
+    model_checkpoint.check_keys(values, path, _FIXED)
+    known = {
+        key: value
+        for key, value in values.items()
+        if key not in _FIXED and not _IGNORED_KEYS.fullmatch(key)
+    }
+    return config_io.from_dict(AlbertConfig, model_checkpoint.PUBLISHED_DEFAULTS | known, path)
 
 
 def read_hub(folder: str) -> ModelCheckpoint:
@@ -79,7 +99,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     if checkpoint.config.hidden_act == "gelu_erf":
         raise UserError(
             f"{checkpoint.source}: hidden_act is 'gelu_erf', which the published code lacks. "
-            "Take another --to_format."
+            "Use another --to_format."
         )
     tf.raw_ops.SaveV2(
         prefix=os.path.join(folder, training_checkpoint.PUBLISHED),

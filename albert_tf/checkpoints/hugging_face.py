@@ -6,7 +6,6 @@ equal, where the published code has no mapping. Source: transformers, `models/al
 
 import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping, Set
 from typing import Any
 
@@ -23,7 +22,7 @@ from albert_tf.checkpoints import (
     torch_pickle,
 )
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
-from albert_tf.config import PROBLEM_TYPE, AlbertConfig
+from albert_tf.config import PROBLEM_TYPE, REGRESSION, AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
 from albert_tf.model import weight_names
@@ -157,7 +156,7 @@ def map_names(config: AlbertConfig, class_name: str = "") -> dict[str, str]:
 def read(folder: str) -> ModelCheckpoint:
     """Reads weights and config; `UserError` if one is missing, damaged, or no ALBERT known here."""
     config_path = os.path.join(folder, CONFIG)
-    values = files.read_json(config_path, "Hugging Face folder")
+    values = files.read_object(config_path, "Hugging Face folder")
     config = to_config(values, config_path)
     path, arrays = _read_arrays(folder)
     if halves := {x.dtype.name for x in arrays.values()} & {"float16", "bfloat16"}:
@@ -166,19 +165,13 @@ def read(folder: str) -> ModelCheckpoint:
     weights, skipped = to_weights(arrays, config, path, _TOKENS if is_tokens else "")
     if not _gives_segments(folder, values):
         weights = _join_segments(weights, config, path)
-    classes = values.get("architectures")
-    is_multi = values.get(PROBLEM_TYPE) == MULTI_LABEL
-    is_regression = len(weights.get("output_bias", ())) == 1 and (
-        "AlbertForSequenceClassification" in str(classes) and not is_multi
-        if classes
-        else bool(model_checkpoint.read_regression(config_path))
-    )
+    task = _read_task(values, weights)
     return ModelCheckpoint(
         source=path,
         config=config,
         weights=weights,
         skipped=skipped,
-        run={"task": task} if (task := _read_task(values, weights, is_regression)) else {},
+        run={"task": task} if task else {},
     )
 
 
@@ -254,49 +247,44 @@ def _strip_prefixes(arrays: Mapping[str, np.ndarray], path: str) -> dict[str, np
     return {names[name]: array for name, array in arrays.items()}
 
 
-def _read_task(
-    values: Mapping[str, Any], weights: Mapping[str, np.ndarray], is_regression: bool
-) -> dict[str, Any]:
+def _read_task(values: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """The header of the task (see `task_table.from_header`) of the head; empty if it has none."""
-    tags = weights.get("cls/token_classification/output_bias")
-    outputs = weights.get("output_bias") if tags is None else tags
     if "cls/squad/output_bias" in weights:
         return {"task": "squad1"}
-    is_multi = values.get(PROBLEM_TYPE) == MULTI_LABEL
-    # Choices have no labels.
-    if outputs is None or (len(outputs) == 1 and not is_regression and not is_multi):
+    tags = weights.get("cls/token_classification/output_bias")
+    outputs = weights.get("output_bias") if tags is None else tags
+    if outputs is None:
         return {}
-    if is_regression:
-        return {"task": task_table.OWN, "kind": "regression", "labels": []}
-    problem = values.get(PROBLEM_TYPE)
-    if tags is not None:
-        kind = "token_classification"
-    elif problem in _PROBLEMS:
-        kind = _PROBLEMS[problem]
-    else:
+    problem, size = values.get(PROBLEM_TYPE), len(outputs)
+    if size == 1 and problem != MULTI_LABEL:
+        classes = str(values.get("architectures") or "")
+        has_class = "AlbertForSequenceClassification" in classes
+        is_regression = has_class if classes else problem == REGRESSION
+        # Choices have no labels.
+        return model_checkpoint.REGRESSION_TASK if is_regression and tags is None else {}
+    kind = "token_classification" if tags is not None else _PROBLEMS.get(problem)
+    if kind is None:
         raise UserError(
-            f"{CONFIG}: {PROBLEM_TYPE} is {problem!r} of a head of {len(outputs)} outputs. Here it "
+            f"{CONFIG}: {PROBLEM_TYPE} is {problem!r} of a head of {size} outputs. Here it "
             f"is one of {', '.join(filter(None, _PROBLEMS))}. Correct it."
         )
-    numbers = [str(i) for i in range(len(outputs))]
-    names = values.get("id2label") or {i: f"LABEL_{i}" for i in numbers}
-    is_named = isinstance(names, dict) and all(isinstance(x, str | int) for x in names.values())
-    if not is_named or {*map(str, names)} != {*numbers}:
+    names = values.get("id2label") or {i: f"LABEL_{i}" for i in range(size)}
+    names = {str(i): str(name) for i, name in names.items()}
+    numbers = [str(i) for i in range(size)]
+    if names.keys() != {*numbers}:
         raise UserError(
-            f"{CONFIG}: id2label does not name the {len(numbers)} outputs of the head by the "
+            f"{CONFIG}: id2label does not name the {size} outputs of the head by the "
             "numbers from 0 on. Correct it."
         )
-    names = {str(i): name for i, name in names.items()}
-    return {"task": task_table.OWN, "kind": kind, "labels": [str(names[i]) for i in numbers]}
+    return {"task": task_table.OWN, "kind": kind, "labels": [names[i] for i in numbers]}
 
 
-def to_config(values: Any, path: str) -> AlbertConfig:
-    kind = values.get("model_type") if isinstance(values, dict) else None
-    if kind != "albert":
-        raise UserError(f"{path}: model_type is {kind!r}, not 'albert'. Take an ALBERT's folder.")
+def to_config(values: Mapping[str, Any], path: str) -> AlbertConfig:
+    if (kind := values.get("model_type")) != "albert":
+        raise UserError(f"{path}: model_type is {kind!r}, not 'albert'. Use an ALBERT's folder.")
     model_checkpoint.check_keys(values, path, _FIXED)
     activation = values.get("hidden_act", "gelu_new")
-    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
+    if activation not in [*_ACTIVATIONS]:
         known = ", ".join(_ACTIVATIONS)
         raise UserError(f"{path}: hidden_act {activation!r} is not one of {known}. Correct it.")
     if activation == "gelu" and _VERSION not in values:
@@ -331,10 +319,7 @@ def _read_arrays(folder: str) -> tuple[str, dict[str, np.ndarray]]:
 def _read_shards(
     index: str, reader: Callable[[str], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    content = files.read_json(index, "weights")
-    shards = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(shards, dict) or not all(isinstance(x, str) for x in shards.values()):
-        raise UserError(f"{index} has no weight_map of names and files. Download it again.")
+    shards = files.read_object(index, "weights").get("weight_map", {})
     arrays: dict[str, np.ndarray] = {}
     for shard in sorted(set(shards.values())):
         arrays |= reader(os.path.join(os.path.dirname(index), os.path.basename(shard)))
@@ -401,11 +386,8 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     class_name, names = choose_class(checkpoint)
     tensors = to_arrays(checkpoint, names, class_name)
     files.write_json(os.path.join(folder, CONFIG), make_config(checkpoint, class_name))
-    # To a local file first: the library's bytes would be one more copy in memory.
-    with tempfile.TemporaryDirectory(prefix="albert-hugging-face-") as local:
-        path = os.path.join(local, SAFETENSORS)
-        safetensors.numpy.save_file(tensors, path, {"format": "pt"})
-        tf.io.gfile.copy(path, os.path.join(folder, SAFETENSORS))
+    content = safetensors.numpy.save(tensors, {"format": "pt"})
+    files.write_bytes(os.path.join(folder, SAFETENSORS), content)
 
 
 def to_values(config: AlbertConfig) -> dict[str, Any]:

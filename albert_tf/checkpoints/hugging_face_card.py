@@ -32,25 +32,21 @@ _SYMBOLS = """\
 from transformers import AlbertModel
 
 model = AlbertModel.from_pretrained("FOLDER")  # ids are the lines of symbols.txt, from 0"""
-_MASKED = '"The [MASK] of France is Paris."'
-# {class: (what the Hub calls its use, an example, its class of AutoModel if it has no pipeline)}
+_MASKED, _TEXT = '"The [MASK] of France is Paris."', '"A text."'
+# {class: (what the Hub calls its use, an example)}
 USES = {
-    "AlbertForPreTraining": ("fill-mask", _MASKED, ""),
-    "AlbertForMaskedLM": ("fill-mask", _MASKED, ""),
-    "AlbertForSequenceClassification": ("text-classification", '"A text."', ""),
-    "AlbertForTokenClassification": ("token-classification", '"A text."', ""),
-    "AlbertForQuestionAnswering": (
-        "question-answering",
-        '"A question?", "A text."',
-        "AutoModelForQuestionAnswering",
-    ),
+    "AlbertForPreTraining": ("fill-mask", _MASKED),
+    "AlbertForMaskedLM": ("fill-mask", _MASKED),
+    "AlbertForSequenceClassification": ("text-classification", _TEXT),
+    "AlbertForTokenClassification": ("token-classification", _TEXT),
+    "AlbertForQuestionAnswering": ("question-answering", f'"A question?", {_TEXT}'),
     "AlbertForMultipleChoice": (
         "multiple-choice",
-        '["A text."] * 2, ["One end.", "Another."], padding=True',
-        "AutoModelForMultipleChoice",
+        f'[{_TEXT}] * 2, ["One end.", "Another."], padding=True',
     ),
-    "AlbertModel": ("feature-extraction", '"A text."', ""),
+    "AlbertModel": ("feature-extraction", _TEXT),
 }
+_WITHOUT_PIPELINE = ("AlbertForQuestionAnswering", "AlbertForMultipleChoice")
 _PAIR = '{"text": "A text.", "text_pair": "Another."}'
 # The Hub's names of our metrics.
 _METRICS = {
@@ -93,9 +89,9 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     """Writes the card into `folder`."""
     class_name, names = hugging_face.choose_class(checkpoint)
     task = checkpoint.run.get("task", {})
-    labels = checkpoint.labels
+    labels, head = checkpoint.labels, _make_head(checkpoint, USES[class_name][0])
     text = _CARD.format(
-        head="\n".join(f"{key}: {json.dumps(x)}" for key, x in _make_head(checkpoint).items()),
+        head="\n".join(f"{key}: {json.dumps(x)}" for key, x in head.items()),
         title=f"ALBERT, fine-tuned on {_name_task(task)}" if task else "ALBERT",
         config=checkpoint.config,
         parameters=sum(checkpoint.weights[name].size for name in names),
@@ -117,10 +113,8 @@ def _name_task(task: Mapping[str, Any]) -> str:
     return f"a task of {task.get('kind')}" if name == OWN else str(name)
 
 
-def _make_head(checkpoint: ModelCheckpoint) -> dict[str, Any]:
-    """What the Hub reads: {key: JSON value}."""
-    class_name, _ = hugging_face.choose_class(checkpoint)
-    use = USES[class_name][0]
+def _make_head(checkpoint: ModelCheckpoint, use: str) -> dict[str, Any]:
+    """Returns what the Hub reads: {key: JSON value}."""
     head: dict[str, Any] = {
         "library_name": "transformers",
         "pipeline_tag": use,
@@ -145,9 +139,9 @@ def _make_head(checkpoint: ModelCheckpoint) -> dict[str, Any]:
 
 
 def _describe_use(class_name: str, *, has_pairs: bool) -> str:
-    use, example, auto = USES[class_name]
-    if auto:
-        return _AUTO.format(auto=auto, example=example)
+    use, example = USES[class_name]
+    if class_name in _WITHOUT_PIPELINE:
+        return _AUTO.format(auto=class_name.replace("Albert", "AutoModel"), example=example)
     return _PIPELINE.format(use=use, example=_PAIR if has_pairs else example)
 
 

@@ -96,18 +96,14 @@ def _read_fast(path: str) -> dict[str, bytes]:
 
 
 def _read_switches(folder: str, model: bytes | None) -> dict[str, Any]:
-    """Raises `UserError` if a switch has a wrong value, or pieces are added to the vocabulary."""
+    """Reads the switches; `UserError` for one that is not applied, or for added pieces."""
     path, specials = (os.path.join(folder, name) for name in (TOKENIZER_CONFIG, _SPECIAL_MAP))
     values = files.find_object(specials, "vocabulary") | files.find_object(path, "vocabulary")
     special = {name: values.get(name) for name in _SPECIAL_TOKENS[2:]}
     contents = {k: _to_content(x) for k, x in special.items()}
     model_checkpoint.check_keys({**values, **contents}, path, _FIXED)
     _check_added(folder, values, model)
-    switches = {name: values.get(name, default) for name, default in _SWITCHES.items()}
-    for name, value in switches.items():
-        if not isinstance(value, bool) and value is not _SWITCHES[name]:
-            raise UserError(f"{path}: {name} must be true or false, not {value!r}.")
-    return switches
+    return {name: values.get(name, default) for name, default in _SWITCHES.items()}
 
 
 def _check_added(folder: str, values: Mapping[str, Any], model: bytes | None) -> None:
@@ -189,10 +185,8 @@ def _write_fast(tokenizer: Tokenizer, content: bytes, folder: str) -> None:
     """Writes `tokenizer.json`; says where its ids are not ours."""
     built = hugging_face_tokenizer.build(tokenizer, content)
     files.write_bytes(os.path.join(folder, FAST), built.to_str().encode())
-    logging.info(
-        f"{FAST} gives other ids than this project "
-        f"{hugging_face_tokenizer.describe_differences(tokenizer)}"
-    )
+    places = hugging_face_tokenizer.describe_differences(tokenizer)
+    logging.info(f"{FAST} gives other ids than this project {places}")
 
 
 def _to_config(name: str, switches: Mapping[str, Any]) -> TokenizerConfig | WordPieceConfig:

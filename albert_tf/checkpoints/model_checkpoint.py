@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import os
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import config_io, files
+from albert_tf import config_io
 from albert_tf.config import OWN_KEYS, PRESETS, PROBLEM_TYPE, REGRESSION, AlbertConfig
 from albert_tf.errors import UserError, show_fields
 from albert_tf.kinds import task_table
@@ -32,8 +31,8 @@ GOOGLE_NAMES: tokenization.Names = {
 }
 # The published programs' defaults of missing keys: those of xxlarge, where ours are those of base.
 PUBLISHED_DEFAULTS = {"hidden_size": 4096, "num_attention_heads": 64, "intermediate_size": 16384}
-# Keys of published files without effect: those of Google's, of BERT's poolers.
-_IGNORED_KEYS = re.compile("directionality|pooler_.*")
+# The header of the task of a regression (see `task_table.from_header`).
+REGRESSION_TASK = {"task": task_table.OWN, "kind": REGRESSION, "labels": []}
 # One value for fields in which models of one size differ: languages have their own vocabularies.
 _VARYING: dict[str, Any] = {"vocab_size": 1, "num_attention_heads": 1}
 _VARYING |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -151,20 +150,6 @@ def drop_mapping(weights: dict[str, np.ndarray], path: str) -> dict[str, str]:
     return dict.fromkeys((_MAPPING_KERNEL, _MAPPING_BIAS), "changes nothing")
 
 
-def read_google_config(path: str, source: str) -> AlbertConfig:
-    """Reads a config; `UserError` if there is none, or its model is no ALBERT of this project."""
-    if not tf.io.gfile.exists(path):
-        raise UserError(
-            f"{source} has no {ALBERT_CONFIG}: nothing else says how many heads and layers it has. "
-            f"Put the model's at {path}."
-        )
-    values = files.read_object(path, ALBERT_CONFIG)
-    if values.pop("ln_type", "postln") != "postln":
-        raise UserError(f"{path}: ln_type is not 'postln': another architecture than ALBERT's.")
-    known = {key: value for key, value in values.items() if not _IGNORED_KEYS.fullmatch(key)}
-    return config_io.from_dict(AlbertConfig, PUBLISHED_DEFAULTS | known, path)
-
-
 def check_keys(
     values: Mapping[str, Any],
     path: str,
@@ -189,12 +174,9 @@ def check_keys(
             )
 
 
-def read_regression(path: str) -> dict[str, Any]:
-    """The task of a regression, as `run` has it, if the config at `path` says that it is one."""
-    values = files.read_json(path, ALBERT_CONFIG)
-    is_one = isinstance(values, dict) and values.get(PROBLEM_TYPE) == REGRESSION
-    task = {"task": task_table.OWN, "kind": REGRESSION, "labels": []}
-    return {"task": task} if is_one else {}
+def read_regression(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The task of a regression, as `run` has it, if these values of a config say that it is one."""
+    return {"task": REGRESSION_TASK} if values.get(PROBLEM_TYPE) == REGRESSION else {}
 
 
 def config_values(checkpoint: ModelCheckpoint) -> dict[str, Any]:

@@ -2,18 +2,16 @@
 
 import os
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf import config_io, files
-from albert_tf.checkpoints import matching, model_checkpoint, tf_checkpoint, training_checkpoint
+from albert_tf.checkpoints import model_checkpoint, tf_checkpoint, training_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ALBERT_CONFIG, ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.model import weight_names
 from albert_tf.records import manifest
 from albert_tf.run_files import (
     COMMANDS,
@@ -66,19 +64,18 @@ def read(prefix: str) -> ModelCheckpoint:
         raise UserError(
             f"{prefix} has no config beside it. Put its {ALBERT_CONFIG} or {RUN_CONFIG} there."
         )
-    vocabulary = os.path.join(os.path.dirname(config_path), manifest.VOCABULARY)
-    config, weights = _read_config(config_path), read_weights(prefix)
-    run = model_checkpoint.read_regression(config_path)
+    home = os.path.dirname(config_path)
+    sizes = files.unseal(files.read_object(config_path, ALBERT_CONFIG), config_path)
+    run = model_checkpoint.read_regression(sizes)
     if os.path.basename(config_path) == RUN_CONFIG:
-        _check_run_config(config_path, config, weights)
-        run = read_run(os.path.dirname(config_path), prefix)
+        sizes, run = sizes.get("albert"), read_run(home, prefix)
     # The length of pre-training is that of its records, and no limit of the model.
     values = run.get("config", {}) if "task" in run else {}
     return ModelCheckpoint(
         source=prefix,
-        config=config,
-        weights=weights,
-        vocabulary=tokenization.read_files(vocabulary),
+        config=config_io.from_dict(AlbertConfig, sizes, config_path),
+        weights=read_weights(prefix),
+        vocabulary=tokenization.read_files(os.path.join(home, manifest.VOCABULARY)),
         vectors=SentenceVectors(
             pooling=values.get("pooling"), max_seq_length=values.get("max_seq_length")
         ),
@@ -89,25 +86,6 @@ def read(prefix: str) -> ModelCheckpoint:
             if (kind := key.split("/")[0]) in _SKIPPED
         },
     )
-
-
-def _check_run_config(path: str, config: AlbertConfig, weights: Mapping[str, np.ndarray]) -> None:
-    """Raises `UserError` unless the weights fit: a damaged config's may be more than the memory."""
-    shapes = {name: x for part in weight_names.parts(config).values() for name, x in part.items()}
-    for name, sizes in matching.compare_weights(weights, shapes).mismatched.items():
-        raise UserError(
-            f"{path} is not the config of the checkpoints: {name} has the shape {sizes}. "
-            "Use the one they were trained with."
-        )
-
-
-def _read_config(path: str) -> AlbertConfig:
-    values = files.read_sealed(path, ALBERT_CONFIG)
-    if isinstance(values, dict) and os.path.basename(path) == RUN_CONFIG:
-        values = values.get("albert")
-    if not isinstance(values, dict):
-        raise UserError(f"{path} is not the config of a model. Use the one it was trained with.")
-    return config_io.from_dict(AlbertConfig, values, path)
 
 
 def read_run(folder: str, prefix: str) -> dict[str, Any]:
@@ -124,8 +102,8 @@ def read_run(folder: str, prefix: str) -> dict[str, Any]:
     scores = sorted(tf.io.gfile.glob(os.path.join(folder, metrics_file("*"))))
     metrics = [files.read_sealed(path, "metrics") for path in scores]
     name = f"/{os.path.basename(prefix)}"
-    # An ensemble's checkpoint is a list.
-    own = [x for x in metrics if isinstance(x, dict) and str(x.get("checkpoint")).endswith(name)]
+    # An ensemble has a list of checkpoints.
+    own = [x for x in metrics if str(x.get("checkpoint")).endswith(name)]
     if match := re.search(r"-(\d+)$", prefix):
         run["step"] = int(match[1])
         for record in files.read_log(folder, METRICS_LOG):

@@ -18,7 +18,7 @@ from absl import logging
 from albert_tf import files
 from albert_tf.checkpoints import hugging_face, hugging_face_vocabulary, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import SentenceVectors
 
@@ -71,10 +71,7 @@ def read(folder: str) -> ModelCheckpoint:
     """
     path = os.path.join(folder, MODULES)
     modules = _read_modules(path)
-    encoder = os.path.join(folder, modules[0][1])
-    checkpoint = dataclasses.replace(
-        hugging_face.read(encoder), vocabulary=hugging_face_vocabulary.read(encoder)
-    )
+    checkpoint = read_transformer(os.path.join(folder, modules[0][1]))
     kinds = [kind for kind, _ in modules]
     normalizes = kinds[-1] == "Normalize"
     middle = kinds[1 : len(kinds) - normalizes]
@@ -87,50 +84,48 @@ def read(folder: str) -> ModelCheckpoint:
     has_dense = "Dense" in middle
     if has_dense != (pooling == "first"):
         raise UserError(
-            f"{path}: the {pooling} token with{'' if has_dense else 'out'} a Dense layer is no "
+            f"{path}: the {pooling} token with{'' if has_dense else 'out'} a Dense layer is not a "
             "pooling of this project. This model cannot be converted."
         )
     if has_dense:
         _check_pooler(checkpoint, os.path.join(folder, modules[2][1]))
-    for name in (name for kind, name in modules if kind == "Normalize"):
-        config = os.path.join(folder, name, "config.json")
+    if normalizes:
+        config = os.path.join(folder, modules[-1][1], "config.json")
         values = files.find_object(config, "config of a module")
         model_checkpoint.check_keys(values, config, _ON_VECTORS, ())
     _check_settings(os.path.join(folder, _SETTINGS))
-    vectors = SentenceVectors(
-        pooling=pooling, normalize=normalizes, max_seq_length=read_length(checkpoint, encoder)
-    )
+    vectors = dataclasses.replace(checkpoint.vectors, pooling=pooling, normalize=normalizes)
     return dataclasses.replace(checkpoint, vectors=vectors)
+
+
+def read_transformer(folder: str) -> ModelCheckpoint:
+    """Reads a folder of transformers, whether sentence-transformers wrote it or not."""
+    vocabulary = hugging_face_vocabulary.read(folder)
+    checkpoint = dataclasses.replace(hugging_face.read(folder), vocabulary=vocabulary)
+    length = _read_length(checkpoint, folder)
+    return dataclasses.replace(checkpoint, vectors=SentenceVectors(max_seq_length=length))
 
 
 def _read_modules(path: str) -> list[tuple[str, str]]:
     """Returns the kind and the folder of each module; the first is a transformer."""
     content = files.read_json(path, "sentence-transformers folder")
-    fields = ("type", "path")
-    if (
-        not isinstance(content, list)
-        or not content
-        or not all(isinstance(row, dict) for row in content)
-        or not all(isinstance(row.get(field), str) for row in content for field in fields)
-    ):
-        raise UserError(f"{path} is no list of modules with type and path. Download it again.")
-    # A class of somebody else may do anything, whatever its name.
-    kinds = [_OWN_MODULE.sub("", row["type"]) for row in content]
-    modules = [(kind, row["path"]) for kind, row in zip(kinds, content, strict=True)]
-    if modules[0][0] != "Transformer":
-        raise UserError(
-            f"{path}: the first module is {modules[0][0]}, no Transformer. Take an ALBERT's folder."
-        )
+    try:
+        # A class of somebody else may do anything, whatever its name.
+        modules = [(_OWN_MODULE.sub("", row["type"]), row["path"]) for row in content]
+    except (TypeError, KeyError):
+        modules = []
+    require(bool(modules), f"{path} is not a list of modules with type and path.")
+    kind, _ = modules[0]
+    require(kind == "Transformer", f"{path}: the first module is {kind}, not a Transformer.")
     return modules
 
 
 def _check_settings(path: str) -> None:
     """Raises `UserError` if vectors are made with a prompt, or cut."""
     values = files.find_object(path, "config of a module")
-    prompts, name = values.get("prompts"), values.get("default_prompt_name")
-    if isinstance(prompts, dict) and prompts.get(name) == "":  # changes nothing
+    prompts = values.get("prompts") or {}
+    if prompts.get(values.get("default_prompt_name")) == "":  # changes nothing
         del values["default_prompt_name"]
-    prompts = prompts if isinstance(prompts, dict) else {}
     prompts = [name for name, prompt in prompts.items() if prompt]
     similarity = values.get("similarity_fn_name")
     others = [f"prompts ({', '.join(prompts)})"] if prompts else []
@@ -153,9 +148,8 @@ def _read_pooling(path: str) -> str:
     ]
     modes = modes or "mean"
     mode = modes[0] if isinstance(modes, list) and len(modes) == 1 else modes
-    if not isinstance(mode, str) or mode not in _MODES:
-        raise UserError(f"{path}: pooling {mode!r} is not one of {', '.join(_MODES)}.")
-    return _MODES[mode]
+    require(mode in [*_MODES], f"{path}: pooling {mode!r} is not one of {', '.join(_MODES)}.")
+    return _MODES[str(mode)]
 
 
 def _check_pooler(checkpoint: ModelCheckpoint, folder: str) -> None:
@@ -176,7 +170,7 @@ def _check_pooler(checkpoint: ModelCheckpoint, folder: str) -> None:
         )
 
 
-def read_length(checkpoint: ModelCheckpoint, folder: str) -> int:
+def _read_length(checkpoint: ModelCheckpoint, folder: str) -> int:
     """The length at which texts are cut; `UserError` if texts are changed in another way."""
     longest = checkpoint.config.max_position_embeddings
     for name, field in (
@@ -206,11 +200,11 @@ def _lowers(tokenizer: Tokenizer) -> bool:
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     """Writes all weights but those of heads; `UserError` without a vocabulary or a pooler."""
-    if not checkpoint.vocabulary:
-        raise UserError(
-            f"{checkpoint.source} has no vocabulary beside it, without which there are no vectors "
-            "of texts. Put it there."
-        )
+    require(
+        bool(checkpoint.vocabulary),
+        f"{checkpoint.source} has no vocabulary next to it, which sentence embeddings need. Put it "
+        "there.",
+    )
     names = model_checkpoint.list_without_heads(checkpoint)
     bare = model_checkpoint.select_weights(checkpoint, names & checkpoint.weights.keys())
     hugging_face.write(bare, folder)

@@ -35,7 +35,7 @@ def read(folder: str) -> ModelCheckpoint:
     """Reads the newest weights, without PL-BERT's heads; `UserError` if the folder is unsound."""
     path, sizes = os.path.join(folder, CONFIG), None
     content = files.read_bytes(path, "config of PL-BERT")
-    with contextlib.suppress(yaml.YAMLError, ValueError, RecursionError, LookupError, TypeError):
+    with contextlib.suppress(yaml.YAMLError, LookupError, TypeError):
         sizes = yaml.safe_load(content)[_PARAMETERS]
     if not isinstance(sizes, dict):
         raise UserError(f"{path} has no {_PARAMETERS}, the sizes of the model, in YAML. Add them.")
@@ -56,9 +56,9 @@ def read_kokoro(path: str) -> ModelCheckpoint:
     """
     config_path = os.path.join(os.path.dirname(path), hugging_face.CONFIG)
     values = files.read_object(config_path, "config of Kokoro")
-    size, sizes, ids = (values.get(name) for name in ("n_token", "plbert", "vocab"))
-    if not (type(size) is int and isinstance(sizes, dict) and isinstance(ids, dict)):
+    if not values.keys() >= {"n_token", "plbert", "vocab"}:
         raise UserError(f"{config_path} lacks n_token, plbert or vocab. Put Kokoro's there.")
+    size, sizes, ids = values["n_token"], values["plbert"], values["vocab"]
     symbols = dict([_PADDING, _MASK]) | {i: symbol for symbol, i in ids.items()}
     rows = "".join(f"{symbols.get(i, f'<{i}>')}\n" for i in range(size))
     pad, mask = symbols[_PADDING[0]], symbols[_MASK[0]]

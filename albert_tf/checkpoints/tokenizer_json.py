@@ -212,10 +212,6 @@ def _write_model(model: Json, spec: proto.ModelProto, cut: Sequence[str]) -> byt
     built.trainer_spec.model_type = proto.UNIGRAM
     built.trainer_spec.byte_fallback = model["byte_fallback"]
     require(model["unk_id"] is not None, "no token for unknown characters")
-    num_bytes = sum(
-        bool(sentencepiece_tokenizer.BYTE_PIECE.fullmatch(x)) for x, _ in model["vocab"]
-    )
-    require(not model["byte_fallback"] or num_bytes == 256, "byte fallback without all bytes")
     built.trainer_spec.unk_id = model["unk_id"]
     built.normalizer_spec.CopyFrom(spec)
     for i, (text, score) in enumerate(model["vocab"]):
@@ -247,8 +243,8 @@ def _read_wordpiece(values: Json) -> Vocabulary:
         require(model[name] == value, f"{name} {model[name]!r}")
     cut = _list_cut(values["added_tokens"], model["vocab"])
     require(not cut, f"an added token {''.join(cut[:1])!r}")
-    by_id = {i: piece for piece, i in model["vocab"].items()}
-    require(sorted(by_id) == list(range(len(by_id))), "ids with gaps")
+    pieces = sorted(model["vocab"], key=model["vocab"].get)
+    require(model["vocab"][pieces[-1]] == len(pieces) - 1, "ids with gaps")
     flags = (True, False)
     for compat, lower, splits in itertools.product(wordpiece.LONGEST_WORD, flags, flags):
         for keeps in (None, *flags):
@@ -256,8 +252,8 @@ def _read_wordpiece(values: Json) -> Vocabulary:
                 lower_case=lower, keep_accents=keeps, split_chinese=splits, compat=compat
             )
             if _is_wordpiece(config, values):
-                content = "\n".join(by_id[i] for i in range(len(by_id)))
-                return Vocabulary(tokenization.WORDPIECE, f"{content}\n".encode(), config)
+                content = "".join(f"{piece}\n" for piece in pieces)
+                return Vocabulary(tokenization.WORDPIECE, content.encode(), config)
     names = [x["type"] for x in _list_steps(values["normalizer"], "normalizers")]
     names += [x["type"] for x in _list_steps(values["pre_tokenizer"], "pretokenizers")]
     raise UserError(

@@ -2,7 +2,6 @@
 
 import io
 import warnings
-import zipfile
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ def read(path: str, key: str = "") -> dict[str, np.ndarray]:
             f"{path} needs PyTorch to be read (pip install torch), or save it as model.safetensors."
         ) from None
     content = io.BytesIO(files.read_bytes(path, "weights"))
-    _check_archive(content, path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of strange pickles
@@ -33,43 +31,24 @@ def read(path: str, key: str = "") -> dict[str, np.ndarray]:
     except Exception as error:  # a damaged pickle fails in as many ways as there are bytes
         raise UserError(
             f"{path}: damaged, or a pickle that holds more than weights ({reason(error)}). "
-            "Do not trust it; take model.safetensors."
+            "Do not trust it; use model.safetensors."
         ) from None
     if key:
         tensors = tensors.get(key) if isinstance(tensors, dict) else None
-    if not isinstance(tensors, dict) or not all(
-        isinstance(name, str) and torch.is_tensor(value) for name, value in tensors.items()
-    ):
+    if not isinstance(tensors, dict) or not all(map(torch.is_tensor, tensors.values())):
         place = f" under {key!r}" if key else ""
         raise UserError(
-            f"{path} holds something else than {{name: tensor}}{place}. Take another file."
+            f"{path} holds something else than {{name: tensor}}{place}. Use another file."
         )
     return {name: _to_array(name, tensor, path) for name, tensor in tensors.items()}
 
 
-def _check_archive(content: io.BytesIO, path: str) -> None:
-    """Raises `UserError` if a zip archive unpacks to more than it has; PyTorch compresses none."""
-    try:
-        with zipfile.ZipFile(content) as archive:
-            size = sum(member.file_size for member in archive.infolist())
-    except (zipfile.BadZipFile, ValueError, NotImplementedError):
-        size = 0  # the older format, or damaged
-    if size > content.getbuffer().nbytes:
-        raise UserError(
-            f"{path}: would unpack to {size:,} bytes, more than it has. Do not trust it."
-        )
-    content.seek(0)
-
-
 def _to_array(name: str, tensor: Any, path: str) -> np.ndarray:
-    """As NumPy; bfloat16, which NumPy lacks, as float32 without loss."""
-    tensor = tensor.detach()
+    """Converts to NumPy; bfloat16, which NumPy lacks, to float32 without loss."""
     try:
-        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-            raise RuntimeError("it repeats its values")  # which may be more than the memory
-        return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
-    # Sparse, quantised, of 8 bits, without values, or repeated.
-    except (TypeError, RuntimeError) as error:
+        is_bfloat16 = str(tensor.dtype) == "torch.bfloat16"
+        return (tensor.float() if is_bfloat16 else tensor).detach().numpy()
+    except (TypeError, RuntimeError) as error:  # sparse, quantised, of 8 bits
         raise UserError(
-            f"{path}: {name} is no plain array ({reason(error)}). Use the original checkpoint."
+            f"{path}: {name} is not a plain array ({reason(error)}). Use the original checkpoint."
         ) from None

@@ -87,16 +87,11 @@ def keep_newest(directory: str, step: int, keep: int | None) -> None:
 
 def _rename(old: str, new: str) -> None:
     """Gives the files of a checkpoint another prefix, the index last."""
-    for path in reversed(_list_files(old)):
+    folder, base = os.path.split(old)
+    names = (x for x in tf.io.gfile.listdir(folder or ".") if x.startswith(f"{base}."))
+    for name in sorted(names):  # data-..., index
+        path = os.path.join(folder, name)
         files.rename_synced(path, new + path.removeprefix(old))
-
-
-def _list_files(prefix: str) -> list[str]:
-    """The files of a checkpoint, the index first."""
-    folder, name = os.path.split(prefix)
-    names = tf.io.gfile.listdir(folder or ".")
-    data = (x for x in names if re.fullmatch(rf"{re.escape(name)}\.data-\d+-of-\d+", x))
-    return [os.path.join(folder, x) for x in (f"{name}.index", *sorted(data))]
 
 
 def find_newest(directory: str) -> str | None:

@@ -7,7 +7,7 @@ import pytest
 import tiny_checkpoints
 import tiny_runs
 
-from albert_tf.checkpoints import formats
+from albert_tf.checkpoints import formats, hugging_face
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
 
@@ -19,8 +19,10 @@ def read_head(card):
     return {key: json.loads(value) for key, value in pairs}
 
 
-def convert(folder, made, vocabulary, task=None):
+def convert(folder, made, vocabulary, task=None, commands=()):
     tiny_runs.write(folder / "run", made, vocabulary, task)
+    if commands:
+        (folder / "run" / "commands.jsonl").write_text("\n".join(commands))
     formats.convert(str(folder / "run"), str(folder / "out"), to_format="hugging_face")
     return (folder / "out" / "README.md").read_text()
 
@@ -28,7 +30,11 @@ def convert(folder, made, vocabulary, task=None):
 def test_a_run_of_a_task_has_data_scores_and_commands(tmp_path, vocabulary):
     task = task_table.make_own("classification", ["no", "yes", "a", "b", "c"], has_pairs=True)
     made = tiny_checkpoints.make(vocabulary, model="classifier")
-    card = convert(tmp_path, made, vocabulary, task)
+    command = "bin/run_finetuning --task=own '--text_column=the review' --output_dir={}run"
+    command += " --train_file={}a.csv,{}b.csv"
+    own, shown = command.format(*3 * ["/home/ann/x/"]), command.format(*3 * [""])
+    lines = [json.dumps({"command": own})] * 2 + ['{"comm']  # resumed; killed
+    card = convert(tmp_path, made, vocabulary, task, lines)
     head = read_head(card)
     assert head["pipeline_tag"] == "text-classification"
     [result] = head["model-index"][0]["results"]
@@ -40,7 +46,8 @@ def test_a_run_of_a_task_has_data_scores_and_commands(tmp_path, vocabulary):
     assert "1,234 training examples of a task of classification (`records`)" in card
     assert "Its labels, in the order of their ids: no, yes, a, b, c." in card
     assert '"text_pair": "Another."' in card
-    assert "bin/convert_checkpoint --checkpoint=run/model.ckpt-0 --output_dir=FOLDER" in card
+    last = "bin/convert_checkpoint --checkpoint=run/model.ckpt-0 --output_dir=FOLDER"
+    assert f"## Commands\n\n```\n{shown}\n{last}" in card
     settings = json.loads(card.split("```json\n")[1].split("```")[0])
     assert settings["learning_rate"] == 0.01
     values = json.loads((tmp_path / "out" / "config.json").read_text())
@@ -48,21 +55,7 @@ def test_a_run_of_a_task_has_data_scores_and_commands(tmp_path, vocabulary):
     assert values["label2id"]["c"] == 4
 
 
-def test_the_commands_are_those_that_trained_the_run(tmp_path, vocabulary):
-    task = task_table.make_own("classification", list("abcde"))
-    made = tiny_checkpoints.make(vocabulary, model="classifier")
-    tiny_runs.write(tmp_path / "run", made, vocabulary, task)
-    command = "bin/run_finetuning --task=own '--text_column=the review' --output_dir={}run"
-    command += " --train_file={}a.csv,{}b.csv"
-    own, shown = command.format(*3 * ["/home/ann/x/"]), command.format(*3 * [""])
-    lines = [json.dumps({"command": own})] * 2 + ['{"comm']  # resumed; killed
-    (tmp_path / "run" / "commands.jsonl").write_text("\n".join(lines))
-    formats.convert(str(tmp_path / "run"), str(tmp_path / "out"), to_format="hugging_face")
-    card = (tmp_path / "out" / "README.md").read_text()
-    assert f"## Commands\n\n```\n{shown}\nbin/convert_checkpoint --checkpoint=" in card
-
-
-def test_a_checkpoint_that_is_of_no_run_says_so(tmp_path, vocabulary):
+def test_a_checkpoint_that_is_of_no_run_says_so_and_its_card_may_be_edited(tmp_path, vocabulary):
     card = convert(tmp_path, tiny_checkpoints.make(vocabulary), vocabulary)
     assert read_head(card) == {
         "library_name": "transformers",
@@ -73,10 +66,6 @@ def test_a_checkpoint_that_is_of_no_run_says_so(tmp_path, vocabulary):
     assert "None were found beside the checkpoint." in card
     assert "The [MASK] of France" in card
     assert "as `AlbertForPreTraining`" in card
-
-
-def test_a_card_may_be_edited(tmp_path, vocabulary):
-    convert(tmp_path, tiny_checkpoints.make(vocabulary), vocabulary)
     (tmp_path / "out" / "README.md").write_text("Another card.")
     formats.read(str(tmp_path / "out"))
     (tmp_path / "out" / "config.json").write_text("{}")
@@ -90,27 +79,26 @@ def test_a_card_may_be_edited(tmp_path, vocabulary):
         ("squad1", "squad1", "AutoModelForQuestionAnswering"),
         ("race", None, "AutoModelForMultipleChoice"),
         ("sts-b", None, 'pipeline("text-classification"'),
-        ("sts-b", None, '"text_pair": "Another."'),
     ],
 )
 def test_each_head_shows_its_use(tmp_path, vocabulary, task, model, use):
-    one = tiny_checkpoints.make_one_output(vocabulary)
-    made = tiny_checkpoints.make(vocabulary, model=model) if model else one
+    one = tiny_checkpoints.make_one_output()
+    made = tiny_checkpoints.make(model=model) if model else one
     card = convert(tmp_path, made, vocabulary, task_table.get(task))
     assert use in card
     assert f"fine-tuned on {task}" in card
 
 
 def test_the_head_of_squad_2_is_refused_in_one_line(tmp_path, vocabulary):
-    made = tiny_checkpoints.make(vocabulary, model="squad2")
+    made = tiny_checkpoints.make(model="squad2")
     with pytest.raises(UserError, match=r"no counterpart in transformers; .*null_score") as caught:
         convert(tmp_path, made, vocabulary, task_table.get("squad2"))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
 
 
-def test_labels_that_do_not_fit_the_head_are_not_written(tmp_path, vocabulary):
-    made = tiny_checkpoints.make(vocabulary, model="classifier")
+def test_labels_that_do_not_fit_the_head_are_not_written():
+    made = tiny_checkpoints.make(model="classifier")
     made = dataclasses.replace(made, run={"task": {"task": "rte", "labels": ["no", "yes"]}})
-    formats.get_writer("hugging_face")(made, str(tmp_path))
-    assert json.loads((tmp_path / "config.json").read_text())["id2label"]["4"] == "LABEL_4"
+    values = hugging_face.make_config(made, "AlbertForSequenceClassification")
+    assert values["id2label"]["4"] == "LABEL_4"

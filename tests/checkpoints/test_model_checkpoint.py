@@ -40,12 +40,6 @@ def test_the_dropout_of_v1_is_warned_of_in_any_language(log_summary, config, nam
     assert line.startswith(f"warning: a config like {name} but with dropout 0.1; ")
 
 
-def test_v1_models_are_warned_of_and_v2_models_are_not(log_summary):
-    (line,) = log_summary(PRESETS["albert_large_v1"])
-    assert line.startswith("warning: a config like albert_large_v2")
-    assert log_summary(PRESETS["albert_large_v2"]) == []
-
-
 def test_other_sizes_and_berts_may_have_dropout(log_summary):
     assert log_summary(dataclasses.replace(PRESETS["albert_large_v1"], hidden_size=512)) == []
     assert log_summary(PRESETS["bert_base"]) == []
