@@ -14,7 +14,7 @@ from albert_tf.errors import UserError
 from albert_tf.tokenizers import sentencepiece_proto as proto
 from albert_tf.tokenizers import tokenization, vocabulary_uses
 from albert_tf.tokenizers.symbols_tokenizer import SymbolsConfig
-from albert_tf.tokenizers.tokenization import Tokenizer, TokenizerConfig, WordPieceConfig
+from albert_tf.tokenizers.tokenization import Config, Tokenizer, TokenizerConfig, WordPieceConfig
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 FAST = "tokenizer.json"
@@ -33,6 +33,15 @@ _SWITCHES = {
     "keep_accents": False,
     "strip_accents": None,
     "tokenize_chinese_chars": True,
+}
+# {a file of pieces: {a switch: our setting}}.
+_FIELDS = {
+    tokenization.MODEL: {"do_lower_case": "lower_case", "keep_accents": "keep_accents"},
+    tokenization.WORDPIECE: {
+        "do_lower_case": "lower_case",
+        "strip_accents": "keep_accents",
+        "tokenize_chinese_chars": "split_chinese",
+    },
 }
 # Others that change ids, with the only values that are known here.
 _FIXED: dict[str, Any] = {
@@ -161,16 +170,15 @@ def write(checkpoint: ModelCheckpoint, folder: str, *, needs_tokenizer: bool = F
             return
         logging.warning(f"{problem}: the vocabulary is left out. Make the ids with this project.")
         return
-    assert not isinstance(tokenizer.config, SymbolsConfig)
     tokenization.write_files(checkpoint.vocabulary, folder)
-    switches = _to_switches(tokenizer.config)
+    name = next(name for name in tokenization.PIECES if name in checkpoint.vocabulary)
+    switches = _to_switches(name, tokenizer.config)
     special = map(tokenizer.id_to_piece, hugging_face_tokenizer.special_ids(tokenizer))
     values = _CLASS | switches | dict(zip(_SPECIAL_TOKENS, special, strict=True))
     # With truncation, longer texts are cut: the network has no more positions.
     length = checkpoint.vectors.max_seq_length or checkpoint.config.max_position_embeddings
     values["model_max_length"] = length
     files.write_json(os.path.join(folder, TOKENIZER_CONFIG), values)
-    name = next(name for name in tokenization.PIECES if name in checkpoint.vocabulary)
     _write_fast(tokenizer, checkpoint.vocabulary[name], folder)
     theirs = config_io.to_dict(_to_config(name, _SWITCHES | switches))
     for field, value in config_io.to_dict(tokenizer.config).items():
@@ -190,29 +198,18 @@ def _write_fast(tokenizer: Tokenizer, content: bytes, folder: str) -> None:
 
 
 def _to_config(name: str, switches: Mapping[str, Any]) -> TokenizerConfig | WordPieceConfig:
-    if name == tokenization.MODEL:
-        return TokenizerConfig(
-            lower_case=switches["do_lower_case"],
-            keep_accents=switches["keep_accents"],
-            # `transformers` normalizes only in order to drop accents.
-            unicode_form="none" if switches["keep_accents"] else "NFKD",
-        )
-    strips = switches["strip_accents"]
-    return WordPieceConfig(
-        lower_case=switches["do_lower_case"],
-        keep_accents=None if strips is None else not strips,
-        split_chinese=switches["tokenize_chinese_chars"],
-    )
+    """Returns our settings of a vocabulary file."""
+    values = {field: _convert(x, switches[x]) for x, field in _FIELDS[name].items()}
+    if name == tokenization.WORDPIECE:
+        return WordPieceConfig(**values)
+    # `transformers` normalizes only in order to drop accents.
+    return TokenizerConfig(**values, unicode_form="none" if values["keep_accents"] else "NFKD")
 
 
-def _to_switches(config: TokenizerConfig | WordPieceConfig) -> dict[str, Any]:
-    if isinstance(config, TokenizerConfig):
-        return {
-            "do_lower_case": config.lower_case,
-            "keep_accents": config.keep_accents,
-        }
-    return {
-        "do_lower_case": config.lower_case,
-        "strip_accents": None if config.keep_accents is None else not config.keep_accents,
-        "tokenize_chinese_chars": config.split_chinese,
-    }
+def _to_switches(name: str, config: Config) -> dict[str, Any]:
+    return {x: _convert(x, getattr(config, field)) for x, field in _FIELDS[name].items()}
+
+
+def _convert(switch: str, value: Any) -> Any:
+    """Returns the value of a switch as our setting, or of our setting as the switch."""
+    return not value if switch == "strip_accents" and value is not None else value
