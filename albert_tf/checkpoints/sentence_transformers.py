@@ -28,6 +28,7 @@ _LENGTHS = ("sentence_bert_config.json", "sentence_albert_config.json")
 _SETTINGS = "config_sentence_transformers.json"
 # Their pooling modes, and our names of what they give.
 _MODES = {"mean": "mean", "cls": "first"}
+_ENCODER = ["Transformer", "Pooling"]
 _OWN_MODULE = re.compile(r"^sentence_transformers\.(.*\.)?")
 # Keys of each file that change vectors, with the values that change nothing; and those that are
 # applied, or change nothing.
@@ -70,27 +71,28 @@ def read(folder: str) -> ModelCheckpoint:
     of ours.
     """
     path = os.path.join(folder, MODULES)
-    modules = _read_modules(path)
-    checkpoint = read_transformer(os.path.join(folder, modules[0][1]))
-    kinds = [kind for kind, _ in modules]
-    normalizes = kinds[-1] == "Normalize"
-    middle = kinds[1 : len(kinds) - normalizes]
-    if middle not in (["Pooling"], ["Pooling", "Dense"]):
+    modules = files.read_json(path, "sentence-transformers folder")
+    # A class of somebody else may do anything, whatever its name.
+    kinds = [_OWN_MODULE.sub("", row["type"]) for row in modules]
+    folders = [os.path.join(folder, row["path"]) for row in modules]
+    normalizes = kinds[-1:] == ["Normalize"]
+    if kinds[: len(kinds) - normalizes] not in (_ENCODER, [*_ENCODER, "Dense"]):
         raise UserError(
-            f"{path}: modules {', '.join(kinds)}. Vectors here are made by Transformer, Pooling, "
-            "for the first token Dense, and Normalize. This model cannot be converted."
+            f"{path}: modules {', '.join(kinds) or 'none'}. Vectors here are made by Transformer, "
+            "Pooling, for the first token Dense, and Normalize. This model cannot be converted."
         )
-    pooling = _read_pooling(os.path.join(folder, modules[1][1], "config.json"))
-    has_dense = "Dense" in middle
+    checkpoint = read_transformer(folders[0])
+    pooling = _read_pooling(os.path.join(folders[1], "config.json"))
+    has_dense = "Dense" in kinds
     if has_dense != (pooling == "first"):
         raise UserError(
             f"{path}: the {pooling} token with{'' if has_dense else 'out'} a Dense layer is not a "
             "pooling of this project. This model cannot be converted."
         )
     if has_dense:
-        _check_pooler(checkpoint, os.path.join(folder, modules[2][1]))
+        _check_pooler(checkpoint, folders[2])
     if normalizes:
-        config = os.path.join(folder, modules[-1][1], "config.json")
+        config = os.path.join(folders[-1], "config.json")
         values = files.find_object(config, "config of a module")
         model_checkpoint.check_keys(values, config, _ON_VECTORS, ())
     _check_settings(os.path.join(folder, _SETTINGS))
@@ -104,20 +106,6 @@ def read_transformer(folder: str) -> ModelCheckpoint:
     checkpoint = dataclasses.replace(hugging_face.read(folder), vocabulary=vocabulary)
     length = _read_length(checkpoint, folder)
     return dataclasses.replace(checkpoint, vectors=SentenceVectors(max_seq_length=length))
-
-
-def _read_modules(path: str) -> list[tuple[str, str]]:
-    """Returns the kind and the folder of each module; the first is a transformer."""
-    content = files.read_json(path, "sentence-transformers folder")
-    try:
-        # A class of somebody else may do anything, whatever its name.
-        modules = [(_OWN_MODULE.sub("", row["type"]), row["path"]) for row in content]
-    except (TypeError, KeyError):
-        modules = []
-    require(bool(modules), f"{path} is not a list of modules with type and path.")
-    kind, _ = modules[0]
-    require(kind == "Transformer", f"{path}: the first module is {kind}, not a Transformer.")
-    return modules
 
 
 def _check_settings(path: str) -> None:

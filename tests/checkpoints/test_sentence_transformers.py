@@ -133,7 +133,7 @@ STATIC, LSTM = (f"sentence_transformers.models.{x}" for x in ("StaticEmbedding",
         (DENSE, {"activation_function": "x"}, "Dense layer is not the pooler"),
         (NORMALIZE, {"module_output_name": "other"}, "module_output_name is"),
         (MODULES, {0: {"path": "0_Transformer"}}, r"no file '.*0_Transformer/config"),
-        (MODULES, {0: {"type": STATIC}}, "the first module is StaticEmbedding"),
+        (MODULES, {0: {"type": STATIC}}, "modules StaticEmbedding, Pooling, Dense"),
         (MODULES, {1: {"type": LSTM}}, "modules Transformer, LSTM, Dense, Normalize"),
         (MODULES, {1: {"type": "mine.Pooling"}}, "modules Transformer, mine.Pooling, Dense"),
     ],
@@ -176,9 +176,6 @@ def test_files_of_other_names_and_without_a_mode(written):
     assert (vectors.pooling, vectors.max_seq_length) == ("mean", 7)
     (folder / "sentence_albert_config.json").unlink()
     assert formats.read(str(folder)).vectors.max_seq_length == 5
-    (folder / MODULES).write_text("[]")
-    with pytest.raises(UserError, match="is not a list of modules with type and path"):
-        formats.read(str(folder))
 
 
 def test_models_without_vocabulary_are_refused(tmp_path):
