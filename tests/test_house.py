@@ -106,8 +106,6 @@ NEEDS = {
     ("path", "words"), COMMANDS, ids=lambda x: x.name if isinstance(x, Path) else " ".join(x)
 )
 def test_a_file_that_is_not_there_is_one_line(path, words, run_program, tmp_path, monkeypatch):
-    if words == ("quickstart_corpus",):
-        pytest.skip("it reads no file of the user's")
     monkeypatch.chdir(tmp_path)
     needed = [name for name, is_needed in program_flags.read(path, words).items() if is_needed]
     given = [f"--{name}=nowhere" for name in needed]

@@ -7,7 +7,6 @@ import bz2
 import contextlib
 import functools
 import gzip
-import io
 import json
 import lzma
 import os
@@ -20,13 +19,17 @@ from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, reason, refuse_other_format, refuse_twice, require
 
 _CHUNK_BYTES = 1 << 20
-# A byte of zstd may stand for 32 KB, so that a chunk would not fit into memory.
-_ZSTD_BYTES = 1 << 8
-_LONGEST_ROW = 1 << 28
 _ROWS = 1000  # that are in memory at once
 
 _COLUMNS = (".parquet", ".arrow")
-_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+# {suffix of a file: what opens its content, and the errors of damaged content}
+_READERS: dict[str, tuple[Callable[[Any], Any], tuple[type[Exception], ...]]] = {
+    ".gz": (gzip.open, (EOFError, gzip.BadGzipFile, zlib.error)),
+    ".bz2": (bz2.open, (EOFError, OSError)),
+    ".xz": (lzma.open, (EOFError, lzma.LZMAError)),
+    ".zst": (lambda file: file, (EOFError,)),  # see `_read_zstd`
+    "": (lambda file: file, ()),
+}
 
 
 def find(pattern: str) -> list[str]:
@@ -120,22 +123,6 @@ def can_seek(path: str) -> bool:
     return not is_table(path) and not _find_suffix(path)
 
 
-def read_rows(
-    path: str, field: str, on_progress: Callable[[int], Any]
-) -> Iterator[tuple[int, str]]:
-    """Yields (number from 1, text of `field`) of each row of a file that `is_table`.
-
-    Raises `UserError` that names the row if it is damaged or has no such text.
-    """
-    for number, row in read_objects(path, [field], on_progress):
-        text = row.get(field)
-        if not isinstance(text, str):
-            raise UserError(
-                f"{path}, row {number}: it has no text {field!r}. Name the field with --text_field."
-            )
-        yield number, text
-
-
 def read_objects(
     path: str, fields: Sequence[str], on_progress: Callable[[int], Any]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -173,17 +160,12 @@ def read_objects(
 
 
 def _split_rows(path: str, on_progress: Callable[[int], Any]) -> Iterator[bytes]:
-    parts: list[bytes] = []
+    rest = b""
     for chunk in read_chunks(path, on_progress):
-        first, *others = chunk.split(b"\n")
-        parts.append(first)
-        for other in others:
-            yield b"".join(parts)
-            parts = [other]
-        if sum(map(len, parts)) > _LONGEST_ROW:
-            raise UserError(f"{path} has a row of more than {_LONGEST_ROW:,} bytes. Split it.")
-    if last := b"".join(parts):
-        yield last
+        *rows, rest = (rest + chunk).split(b"\n")
+        yield from rows
+    if rest:
+        yield rest
 
 
 def _read_columns(path: str, fields: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -224,12 +206,13 @@ def read_chunks(
     """
     before = begin
     suffix = _find_suffix(path)
+    open_content, damaged = _READERS[suffix]
     with open_file(path) as file:
         if begin:
             file.seek(begin - 1)
-        chunks, damaged = _open(file, suffix, path)
         try:
-            for chunk in chunks:
+            iterate = _read_zstd if suffix == ".zst" else _iterate
+            for chunk in iterate(open_content(file)):
                 if not before:
                     refuse_other_format(chunk, path)
                 position = file.tell() if end is None else min(file.tell(), end)
@@ -241,45 +224,27 @@ def read_chunks(
 
 
 def _find_suffix(path: str) -> str:
-    return next((suffix for suffix in _COMPRESSED if path.lower().endswith(suffix)), "")
-
-
-def _open(file: Any, suffix: str, path: str) -> tuple[Iterator[bytes], tuple[type[Exception], ...]]:
-    """Returns the content of a file, decompressed, and the errors of damaged content."""
-    if suffix == ".gz":
-        return _iterate(gzip.open(file)), (EOFError, gzip.BadGzipFile, zlib.error)
-    if suffix == ".bz2":
-        return _iterate(bz2.open(file)), (EOFError, OSError)
-    if suffix == ".xz":
-        return _iterate(lzma.open(file)), (EOFError, lzma.LZMAError)
-    if suffix == ".zst":
-        try:
-            import zstandard
-        except ImportError:
-            raise UserError(f"{path} needs zstandard: pip install zstandard") from None
-        make = zstandard.ZstdDecompressor().decompressobj
-        return _decompress_frames(file, make), (EOFError, zstandard.ZstdError)
-    return _iterate(file), ()
+    return next(suffix for suffix in _READERS if path.lower().endswith(suffix))
 
 
 def _iterate(stream: Any) -> Iterator[bytes]:
     return iter(functools.partial(stream.read, _CHUNK_BYTES), b"")
 
 
-def _decompress_frames(file: Any, make: Callable[[], Any]) -> Iterator[bytes]:
-    """Raises `EOFError` if the last frame is cut short, which zstandard's reader does not."""
-    frame, content = None, io.BytesIO()
-    for chunk in _iterate(file):
-        for start in range(0, len(chunk), _ZSTD_BYTES):
-            part = chunk[start : start + _ZSTD_BYTES]
+def _read_zstd(file: Any) -> Iterator[bytes]:
+    """Raises `EOFError` for damaged content, also cut short, which zstandard's reader does not."""
+    try:
+        import zstandard
+    except ImportError:
+        raise UserError("a .zst file needs zstandard: pip install zstandard") from None
+    frame = None
+    try:
+        for part in _iterate(file):
             while part:
-                frame = frame or make()
-                content.write(frame.decompress(part))
+                frame = frame or zstandard.ZstdDecompressor().decompressobj()
+                yield frame.decompress(part)
                 part, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
-            if content.tell() > _CHUNK_BYTES:
-                content.seek(0)
-                yield from _iterate(content)
-                content = io.BytesIO()
-    yield content.getvalue()
+    except zstandard.ZstdError as error:
+        raise EOFError(error) from None
     if frame:
         raise EOFError("it ends within a frame")

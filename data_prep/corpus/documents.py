@@ -5,7 +5,6 @@ files each row is a document. Only one document of limited size is in memory at 
 does not grow with the corpus.
 """
 
-import contextlib
 import hashlib
 import json
 import os
@@ -17,7 +16,6 @@ from typing import Any, NamedTuple
 import sentencex
 from absl import logging
 from tqdm import tqdm
-from tqdm.utils import ObjectWrapper
 
 from albert_tf.data_prep.corpus import corpus_files
 from albert_tf.data_prep.corpus.sources import Range
@@ -89,31 +87,7 @@ def progress_bar(total: int, *, unit: str = "B", description: str = "text") -> t
     """Returns a progress bar on stderr; by default it counts (compressed) bytes of input files."""
     # In a log file, a line every half a minute is enough.
     interval = 0.5 if sys.stderr.isatty() else 30
-    return tqdm(
-        total=total,
-        unit=unit,
-        unit_scale=True,
-        mininterval=interval,
-        desc=description,
-        file=_Stderr(sys.stderr),
-    )
-
-
-class _Stderr(ObjectWrapper):
-    """A stream that drops what it cannot take: a full disk of the log must not end the work."""
-
-    def write(self, text: str) -> None:
-        with contextlib.suppress(OSError):
-            self._wrapped.write(text)
-
-    def flush(self) -> None:
-        with contextlib.suppress(OSError):
-            self._wrapped.flush()
-
-    def __eq__(self, other: object) -> bool:  # tqdm fits its bar to a terminal
-        return self._wrapped is other
-
-    __hash__ = ObjectWrapper.__hash__
+    return tqdm(total=total, unit=unit, unit_scale=True, mininterval=interval, desc=description)
 
 
 def read(
@@ -174,7 +148,12 @@ def _read_rows(
     path: str, field: str, on_progress: Callable[[int], Any]
 ) -> Iterator[tuple[int, bytes]]:
     """Yields (number of the row, line) of a table: an empty line ends each document."""
-    for number, text in corpus_files.read_rows(path, field, on_progress):
+    for number, row in corpus_files.read_objects(path, [field], on_progress):
+        text = row.get(field)
+        if not isinstance(text, str):
+            raise UserError(
+                f"{path}, row {number}: it has no text {field!r}. Name the field with --text_field."
+            )
         for line in filter(str.strip, text.split("\n")):
             for part in _split_long_line(line.encode("utf-8", "replace")):
                 yield number, part

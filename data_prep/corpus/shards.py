@@ -74,28 +74,31 @@ Work = Callable[[int, int, int], Iterable[Made]]
 Results = dict[str, dict[str, Any]]
 
 
-def describe(folder: WorkFolder, name: str, numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the numbers of a shard with its size, by which `is_whole` knows it."""
-    return {**numbers, _SIZE: tf.io.gfile.stat(folder.join(name)).length}
+def list_shards(folder: WorkFolder, name: str, shards: Results) -> None:
+    """Writes a list of shards, for `find_shards`."""
+    folder.put(name, {"shards": dict(sorted(shards.items()))})
 
 
-def is_whole(folder: WorkFolder, name: str, numbers: Mapping[str, Any]) -> bool:
-    """Returns whether a shard is there with its size."""
-    path = folder.join(name)
-    return tf.io.gfile.exists(path) and tf.io.gfile.stat(path).length == numbers[_SIZE]
+def describe(folder: WorkFolder, made: Made) -> dict[str, Any]:
+    """Returns the numbers of a shard with its size, by which `find_shards` knows it."""
+    return {**made.numbers, _SIZE: tf.io.gfile.stat(folder.join(made.name)).length}
 
 
-def _find(folder: WorkFolder, mark: str) -> Results | None:
-    """Returns the shards that a mark lists; None if it is missing or damaged, or one of them is.
+def find_shards(folder: WorkFolder, name: str) -> tuple[Results, bool]:
+    """Returns the shards that a list names and that are there with their size; and if all are.
 
     A shard of another size is removed, so that it is made again.
     """
-    if (found := folder.find_json(mark)) is None:
-        return None
-    broken = [x for x, numbers in found["shards"].items() if not is_whole(folder, x, numbers)]
-    for name in filter(folder.done, broken):
-        tf.io.gfile.remove(folder.join(name))
-    return None if broken else found["shards"]
+    if (found := folder.find_json(name)) is None:
+        return {}, False
+    whole = {}
+    for shard, numbers in found["shards"].items():
+        if folder.done(shard):
+            if tf.io.gfile.stat(folder.join(shard)).length == numbers[_SIZE]:
+                whole[shard] = numbers
+            else:
+                tf.io.gfile.remove(folder.join(shard))
+    return whole, len(whole) == len(found["shards"])
 
 
 def _name_mark(source: int, share: int = 0, shares: int = 1) -> str:
@@ -119,14 +122,14 @@ def make_runner(
     def run_share(number: int) -> Iterator[Mapping[str, float]]:
         source, share = divmod(number, shares)
         mark = _name_mark(source, share, shares)
-        if _find(folder, mark) is not None or _find(folder, _name_mark(source)) is not None:
+        if any(find_shards(folder, name)[1] for name in (mark, _name_mark(source))):
             yield {_SIZE: sizes[source] / shares}
             return
         shards = {}
         for made in work(source, share, shares):
-            shards[made.name] = describe(folder, made.name, made.numbers)
+            shards[made.name] = describe(folder, made)
             yield {**made.numbers, _SIZE: made.num_bytes}
-        folder.put(mark, {"shards": dict(sorted(shards.items()))})
+        list_shards(folder, mark, shards)
 
     return run_share
 
@@ -178,8 +181,7 @@ def run(
             for counts in worker_processes.run(make_runner, job, chosen, num_processes):
                 bar.update(min(counts[_SIZE], bar.total - bar.n))  # parts add up to a bit more
     found = [_join_shares(folder, source, shares) for source in range(len(sizes))]
-    done = [listed for listed in found if listed is not None]
-    missing = len(found) - len(done)
+    missing = found.count(None)
     if missing and driver.runner:
         raise UserError(
             f"{folder.path} lacks the shards of {missing} of {len(sizes)} sources: let the workers "
@@ -188,20 +190,21 @@ def run(
     if missing:
         print(f"{folder.path}: {missing} of {len(sizes)} sources are not done by other tasks yet.")
         return None
-    return dict(sorted((name, numbers) for listed in done for name, numbers in listed.items()))
+    return dict(sorted((name, numbers) for listed in found for name, numbers in listed.items()))
 
 
 def _join_shares(folder: WorkFolder, source: int, shares: int) -> Results | None:
     """Returns the shards of a source, if it is done; lists those of its shares together."""
     whole, marks = _name_mark(source), [_name_mark(source, k, shares) for k in range(shares)]
-    if (found := _find(folder, whole)) is not None or shares == 1:
-        return found
-    shards: Results = {}
+    shards, is_done = find_shards(folder, whole)
+    if is_done or shares == 1:
+        return shards if is_done else None
     for mark in marks:
-        if (listed := _find(folder, mark)) is None:
+        listed, is_done = find_shards(folder, mark)
+        if not is_done:
             return None
         shards |= listed
-    folder.put(whole, {"shards": dict(sorted(shards.items()))})
+    list_shards(folder, whole, shards)
     for mark in marks:
         tf.io.gfile.remove(folder.join(mark))
     return shards

@@ -10,7 +10,6 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 from albert_tf import children
@@ -29,68 +28,59 @@ def run(
 
     One process means this one. An exception in a process is raised here.
     """
+    left = iter(jobs)
     if num_processes == 1:
         work = make_work(*arguments)
-        for job in jobs:
+        for job in left:
             yield from work(job)
         return
     # TensorFlow does not survive a fork.
     context = multiprocessing.get_context("spawn")
-    processes = []
-    # Kept open until the processes end: a process that loses its connection raises an error.
-    connections = []
-
-    def start() -> tuple[Connection, BaseProcess]:
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, make_work, arguments))
-        process.start()
-        theirs.close()  # else the end of the process would go unnoticed
-        processes.append(process)
-        connections.append(ours)
-        return ours, process
-
+    processes = {}
     try:
-        yield from distribute(start, num_processes, jobs)
+        for job in itertools.islice(left, num_processes):
+            ours, theirs = context.Pipe()
+            processes[ours] = context.Process(target=_work, args=(theirs, make_work, arguments))
+            processes[ours].start()
+            theirs.close()  # else the end of the process would go unnoticed
+            _send(ours, job)
+        busy = set(processes)
+        while busy:
+            for connection in wait(busy):
+                assert isinstance(connection, Connection)
+                result = _receive(connection, processes[connection])
+                if result is not None:
+                    yield result
+                elif (job := next(left, None)) is not None:
+                    _send(connection, job)
+                else:
+                    # It stays open: a process that loses its connection raises an error.
+                    busy.remove(connection)
     finally:
-        for process in processes:
+        for process in processes.values():
             process.terminate()
             process.join()
 
 
-def distribute(
-    start: Callable[[], tuple[Connection, BaseProcess]], num_processes: int, jobs: Iterable[Any]
-) -> Iterator[Any]:
-    """Yields the results of all jobs; `start()` returns a new process and the connection to it."""
-    left, busy = iter(jobs), {}
-    for job in itertools.islice(left, num_processes):
-        new, process = start()
-        busy[new] = process
-        _send(new, job)
-    while busy:
-        for connection in wait(busy):
-            assert isinstance(connection, Connection)
-            try:
-                result = connection.recv()
-            except (EOFError, ConnectionResetError):
-                busy[connection].join()
-                end = children.describe_end(busy[connection].exitcode or 0)
-                raise UserError(
-                    f"a process has ended ({end}). The same command resumes; --num_processes=1 "
-                    "needs the least memory."
-                ) from None
-            if isinstance(result, BaseException):
-                raise result
-            if result is not None:
-                yield result
-            elif (job := next(left, None)) is not None:
-                _send(connection, job)
-            else:
-                del busy[connection]
-
-
 def _send(connection: Connection, job: Any) -> None:
-    with contextlib.suppress(OSError):  # the process has ended, which `recv` notices
+    with contextlib.suppress(OSError):  # the process has ended, which `_receive` notices
         connection.send(job)
+
+
+def _receive(connection: Connection, process: Any) -> Any:
+    """Returns a result, or None at the end of a job; raises the exception of the process."""
+    try:
+        result = connection.recv()
+    except (EOFError, ConnectionResetError):
+        process.join()
+        end = children.describe_end(process.exitcode or 0)
+        raise UserError(
+            f"a process has ended ({end}). The same command resumes; --num_processes=1 needs the "
+            "least memory."
+        ) from None
+    if isinstance(result, BaseException):
+        raise result
+    return result
 
 
 def _work(connection: Connection, make_work: Callable[..., Work], arguments: tuple) -> None:
@@ -111,7 +101,7 @@ def _work(connection: Connection, make_work: Callable[..., Work], arguments: tup
 
 
 def _end_with_parent() -> None:
-    """Ends this process with its parent: it must not write beside a resumed run."""
+    """Ends this process with its parent: it must not write next to a resumed run."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -1,8 +1,4 @@
-"""Words of Chinese, which has no spaces, for whole-word masking.
-
-A piece within a word has an id of its own, higher by the size of the vocabulary, until it is known
-what is masked: so ids can be cut into segments without a second array beside them.
-"""
+"""Words of Chinese, which has no spaces, for whole-word masking."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -26,29 +22,19 @@ def load_segmenter(name: str) -> Cut | None:
     return rjieba.cut
 
 
-def encode_batch(texts: Sequence[str], tokenizer: Tokenizer, cut: Cut) -> list[list[int]]:
-    """The ids of texts; those of pieces that continue a Chinese word are raised."""
-    batch = []
-    for text, (ids, spans) in zip(texts, tokenizer.encode_batch_with_offsets(texts), strict=True):
+def encode_batch(
+    texts: Sequence[str], tokenizer: Tokenizer, cut: Cut
+) -> tuple[list[list[int]], np.ndarray]:
+    """Returns the ids of texts; and whether each of all these pieces continues a Chinese word."""
+    encoded = tokenizer.encode_batch_with_offsets(texts)
+    continues: list[bool] = []
+    for text, (_, spans) in zip(texts, encoded, strict=True):
         starts = {0, *itertools.accumulate(map(len, cut(text)))}
-        batch.append(
-            [
-                piece + tokenizer.size * (begin not in starts and _is_chinese(text[begin:end]))
-                for piece, (begin, end) in zip(ids, spans, strict=True)
-            ]
-        )
-    return batch
+        continues += [x not in starts and _is_chinese(text[x:end]) for x, end in spans]
+    return [ids for ids, _ in encoded], np.array(continues, np.bool_)
 
 
 def _is_chinese(text: str) -> bool:
     """Whether a text begins with a CJK ideograph."""
     first = text[:1]
     return "\u3400" <= first <= "\u9fff" or "\uf900" <= first <= "\ufaff" or first >= "\U00020000"
-
-
-def find_word_starts(raised: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
-    """[n] ids, some raised -> [n] bool: whether each starts a word."""
-    ids = raised % tokenizer.size
-    starts = tokenizer.is_word_start[ids]
-    starts[1:] |= tokenizer.ends_word[ids[:-1]]
-    return starts & (raised < tokenizer.size)

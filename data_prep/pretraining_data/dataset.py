@@ -8,7 +8,7 @@ same command makes only that one again.
 import dataclasses
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,7 +19,7 @@ from albert_tf.data_prep.corpus import corpus_files, documents, duplicates, shar
 from albert_tf.data_prep.corpus.shards import Driver, Results
 from albert_tf.data_prep.pretraining_data import blocks, chinese_words, shard_writer
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
-from albert_tf.data_prep.pretraining_data.shard_writer import LENGTH
+from albert_tf.data_prep.pretraining_data.segments import LENGTH
 from albert_tf.errors import UserError, require
 from albert_tf.records import manifest
 from albert_tf.tokenizers import symbols_tokenizer, tokenization, vocabulary_uses
@@ -213,7 +213,7 @@ _MASKS = (
 
 def _summarize(made: Results, config: DataConfig) -> dict[str, Any]:
     """Returns the statistics of a split. Text counts once, whatever the number of passes."""
-    total = _sum(made.values())
+    total = sum(map(Counter, made.values()), Counter[str]())
 
     def share(part: str, *whole: str) -> float:
         size = sum(total[name] for name in whole)
@@ -244,10 +244,3 @@ def _count_lengths(total: Mapping[str, int]) -> dict[str, int]:
     """Returns {"up to N": number of documents}; N are powers of two."""
     sizes = (name.removeprefix(LENGTH) for name in total if name.startswith(LENGTH))
     return {f"up to {size:,}": total[f"{LENGTH}{size}"] for size in sorted(map(int, sizes))}
-
-
-def _sum(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for each in counts:
-        total.update(each)
-    return total

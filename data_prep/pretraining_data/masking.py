@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.data_prep.pretraining_data import chinese_words
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.records.online_masking import KEEP_SHARE, MASK_SHARE
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -35,16 +34,21 @@ def mask(
 ) -> list[Masked]:
     """Masks about `masked_lm_prob` of each sequence, at most `max_predictions_per_seq` tokens.
 
+    Nothing is masked for records that are masked when they are read.
+
     Args:
-        sequences: ids, each from a [CLS] to a [SEP]; words and n-grams never cross those. Those of
-            `chinese_words.encode_batch` are lowered.
-        tokenizer: gives the special pieces and those that start a word.
+        sequences: [2, n] each: ids, from a [CLS] to a [SEP], and whether a word starts there; words
+            and n-grams never cross those two.
+        tokenizer: gives the special pieces.
         rng: the only source of randomness.
         config: settings. An n-gram of up to `ngram` words has a probability proportional to 1/n.
     """
     # All sequences in one array: many small NumPy calls would cost more than their work.
     ids, special, starts = _join(sequences, tokenizer)
-    lengths = [len(sequence) for sequence in sequences]
+    lengths = [sequence.shape[1] for sequence in sequences]
+    if config.is_online:
+        none = np.array([], np.int32)
+        return _split_sequences(Masked(ids, none, none, starts), lengths)
     num_to_predict = [
         min(config.max_predictions_per_seq, max(1, round(length * config.masked_lm_prob)))
         for length in lengths
@@ -56,13 +60,6 @@ def mask(
     labels = ids[positions]
     ids[positions] = _draw_replacements(labels, tokenizer, rng)
     return _split_sequences(Masked(ids, positions, labels, starts), lengths)
-
-
-def leave_unmasked(sequences: Sequence[np.ndarray], tokenizer: Tokenizer) -> list[Masked]:
-    """The sequences with nothing to predict, for records that are masked when they are read."""
-    ids, _, starts = _join(sequences, tokenizer)
-    none = np.array([], np.int32)
-    return _split_sequences(Masked(ids, none, none, starts), list(map(len, sequences)))
 
 
 def _split_sequences(masked: Masked, lengths: Sequence[int]) -> list[Masked]:
@@ -91,10 +88,9 @@ def _join(
     [CLS] and [SEP] are words, and a word starts after each of them: a segment whose front was
     dropped may begin inside a word.
     """
-    raised = np.concatenate(sequences)
-    ids = raised % tokenizer.size
+    ids, starts = np.concatenate(sequences, axis=1)
     special = (ids == tokenizer.cls_id) | (ids == tokenizer.sep_id)
-    starts = chinese_words.find_word_starts(raised, tokenizer) | special
+    starts = (starts > 0) | special
     starts[1:] |= special[:-1]
     return ids, special, starts
 

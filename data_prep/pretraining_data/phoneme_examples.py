@@ -1,6 +1,6 @@
 """Makes records of phonemes, with the word behind each of them; training masks them.
 
-An encoded document is [3, n] int32: the ids of its symbols, whether a word starts there, and the
+An encoded document has three rows: the ids of its symbols, whether a word starts there, and the
 words behind them. White space is a word by itself; behind it there is none, 0.
 """
 
@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from albert_tf import files
-from albert_tf.data_prep.pretraining_data import record_writer
+from albert_tf.data_prep.pretraining_data import record_writer, segments
+from albert_tf.data_prep.pretraining_data.blocks import Block
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
+from albert_tf.data_prep.pretraining_data.segments import Encoded
 from albert_tf.records import features
 from albert_tf.tokenizers import symbols_tokenizer
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -28,13 +30,13 @@ def load_words(path: str) -> dict[str, int]:
 
 
 def encode(
-    texts: Sequence[str], tokenizer: Tokenizer, numbers: Mapping[str, int]
-) -> tuple[list[np.ndarray], Counter[str]]:
+    block: Block, tokenizer: Tokenizer, numbers: Mapping[str, int]
+) -> tuple[list[Encoded], Counter[str]]:
     """Encodes documents of one word and its phonemes a line, as `documents.read` has them."""
     spaces = [i for i in range(tokenizer.size) if tokenizer.id_to_piece(i).isspace()]
-    encoded: list[np.ndarray] = []
+    encoded: list[Encoded] = []
     counts: Counter[str] = Counter()
-    for text in texts:
+    for text in block.texts:
         pairs = [json.loads(line) for line in text.split("\n")]
         symbols = tokenizer.encode_batch([phonemes for _, phonemes in pairs])
         ids = np.array([*itertools.chain.from_iterable(symbols)], np.int32)
@@ -45,16 +47,18 @@ def encode(
         is_space = np.isin(ids, spaces)
         starts = is_space | (np.diff(places, prepend=-1) > 0)
         starts[1:] |= is_space[:-1]
-        encoded.append(np.stack([ids, starts, np.where(is_space, 0, behind[places])]))
+        tokens = np.stack([ids, starts, np.where(is_space, 0, behind[places])])
+        encoded.append(Encoded(tokens, [0, len(ids)]))
         counts["documents"] += 1
         counts["sentences"] += len(pairs)
         counts["text_tokens"] += len(ids)
         counts["unknown"] += int(np.count_nonzero(ids == tokenizer.unk_id))
+    counts += segments.count_lengths(encoded)
     return encoded, counts
 
 
 def make(
-    encoded: Sequence[np.ndarray],
+    encoded: Sequence[Encoded],
     tokenizer: Tokenizer,
     rng: np.random.Generator,
     config: DataConfig,
@@ -62,7 +66,9 @@ def make(
 ) -> Iterator[bytes]:
     """Yields the examples of one pass in random order; adds to `counts`."""
     first, last = [[tokenizer.cls_id], [1], [0]], [[tokenizer.sep_id], [1], [0]]
-    parts = [part for document in encoded for part in _cut(document, config.max_seq_length - 2)]
+    parts = [
+        part for document in encoded for part in _cut(document.tokens, config.max_seq_length - 2)
+    ]
     order = rng.permutation(len(parts))
     for i in range(0, len(parts), _BATCH):
         chosen = [np.hstack([first, parts[j], last]) for j in order[i : i + _BATCH]]

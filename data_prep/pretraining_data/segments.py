@@ -5,7 +5,8 @@ A pair of sentence-order prediction never has text of two documents, except with
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -13,20 +14,23 @@ import numpy as np
 
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 
+LENGTH = "up_to_tokens_"  # begins statistics: documents of more than half as many tokens
+
 
 class Encoded(NamedTuple):
-    """A document as ids: sentence i is `ids[bounds[i]:bounds[i + 1]]`; no sentence is empty.
+    """A document as tokens: their ids, and whether a word starts there, in two rows or more.
 
-    `file` is the number of its file; of several documents these are in order.
+    Sentence i is `tokens[:, bounds[i]:bounds[i + 1]]`; no sentence is empty. `file` is the number
+    of its file; of several documents these are in order.
     """
 
-    ids: np.ndarray
+    tokens: np.ndarray
     bounds: list[int]
     file: int = 0
 
 
 class Pair(NamedTuple):
-    """Two segments of ids. Label 1: swapped (sop), or the second is from elsewhere (nsp)."""
+    """Two segments of tokens. Label 1: swapped (sop), or the second is from elsewhere (nsp)."""
 
     first: np.ndarray
     second: np.ndarray
@@ -37,7 +41,6 @@ def make_pairs(
     documents: Sequence[Encoded],
     index: int,
     rng: np.random.Generator,
-    find_word_starts: Callable[[np.ndarray], np.ndarray],
     config: DataConfig,
 ) -> Iterator[Pair]:
     """Yields the pairs of `documents[index]`; `truncate_pair` limits their length.
@@ -55,9 +58,8 @@ def make_pairs(
         documents: `nsp` and `random` draw segments from those that `list_others` returns, and
             then need at least one.
         rng: the only source of randomness.
-        find_word_starts: [n] ids -> [n] bool.
     """
-    ids, bounds, _ = documents[index]
+    tokens, bounds, _ = documents[index]
     target = config.max_num_tokens
     if rng.random() < config.short_seq_prob:
         target = int(rng.integers(2, target, endpoint=True))
@@ -65,27 +67,28 @@ def make_pairs(
     bounds, start = list(bounds), 0
     while start < len(bounds) - 1:
         stop = _find_end(bounds, start, target)
-        chunk = ids[bounds[start] : bounds[stop]]
+        chunk = tokens[:, bounds[start] : bounds[stop]]
+        length = chunk.shape[1]
         if stop - start > 1:
             following = start + int(rng.integers(1, stop - start))
             boundary: int | None = bounds[following] - bounds[start]
         else:
             following = stop
-            boundary = _choose_boundary(chunk, find_word_starts, config.one_segment, rng)
+            boundary = _choose_boundary(chunk, config.one_segment, rng)
         start = stop
         if boundary is None:
             continue
-        if boundary == len(chunk) or (config.sentence_task == "nsp" and rng.random() < 0.5):
+        if boundary == length or (config.sentence_task == "nsp" and rng.random() < 0.5):
             second = _draw_segment(documents, others, rng, target - boundary)
-            yield Pair(chunk[:boundary], second, 1)
+            yield Pair(chunk[:, :boundary], second, 1)
             # What is unused begins the next chunk: sentences, or the rest of a split one.
-            if following == stop and boundary < len(chunk):
+            if following == stop and boundary < length:
                 bounds.insert(stop, bounds[stop - 1] + boundary)
             start = following
         elif config.sentence_task == "sop" and rng.random() < 0.5:
-            yield Pair(chunk[boundary:], chunk[:boundary], 1)
+            yield Pair(chunk[:, boundary:], chunk[:, :boundary], 1)
         else:
-            yield Pair(chunk[:boundary], chunk[boundary:], 0)
+            yield Pair(chunk[:, :boundary], chunk[:, boundary:], 0)
 
 
 def list_others(documents: Sequence[Encoded], index: int, random_from: str) -> tuple[range, range]:
@@ -100,14 +103,25 @@ def list_others(documents: Sequence[Encoded], index: int, random_from: str) -> t
     return range(first), range(last, len(documents))
 
 
+def is_alone(documents: Sequence[Encoded], index: int, config: DataConfig) -> bool:
+    """Returns whether a document needs segments of another one, and there is none."""
+    return config.needs_two_documents and not any(list_others(documents, index, config.random_from))
+
+
+def count_lengths(documents: Sequence[Encoded]) -> Counter[str]:
+    """Counts documents by the power of two that their tokens do not exceed."""
+    lengths = (document.bounds[-1] for document in documents)
+    return Counter(f"{LENGTH}{2 ** (length - 1).bit_length()}" for length in lengths)
+
+
 def count_tokens(pair: Pair) -> int:
-    return len(pair.first) + len(pair.second)
+    return pair.first.shape[1] + pair.second.shape[1]
 
 
 def truncate_pair(pair: Pair, max_num_tokens: int, rng: np.random.Generator) -> Pair:
     """Drops tokens of the longer segment, each from its front or its back at random."""
-    first, second = len(pair.first), len(pair.second)
-    if count_tokens(pair) <= max_num_tokens:
+    first, second = pair.first.shape[1], pair.second.shape[1]
+    if first + second <= max_num_tokens:
         return pair
     kept = min(first, max((max_num_tokens + 1) // 2, max_num_tokens - second))
     return Pair(
@@ -116,8 +130,8 @@ def truncate_pair(pair: Pair, max_num_tokens: int, rng: np.random.Generator) -> 
 
 
 def _trim(segment: np.ndarray, length: int, rng: np.random.Generator) -> np.ndarray:
-    front = int(rng.binomial(len(segment) - length, 0.5))
-    return segment[front : front + length]
+    front = int(rng.binomial(segment.shape[1] - length, 0.5))
+    return segment[:, front : front + length]
 
 
 def _find_end(bounds: list[int], start: int, length: int) -> int:
@@ -125,16 +139,11 @@ def _find_end(bounds: list[int], start: int, length: int) -> int:
     return min(bisect_left(bounds, bounds[start] + length, start + 1), len(bounds) - 1)
 
 
-def _choose_boundary(
-    chunk: np.ndarray,
-    find_word_starts: Callable[[np.ndarray], np.ndarray],
-    one_segment: str,
-    rng: np.random.Generator,
-) -> int | None:
+def _choose_boundary(chunk: np.ndarray, one_segment: str, rng: np.random.Generator) -> int | None:
     """Returns where the second segment begins; the chunk's end: nowhere; None: drop the chunk."""
     if one_segment == "random":
-        return len(chunk)
-    words = np.flatnonzero(find_word_starts(chunk)[1:]) + 1 if one_segment == "split" else ()
+        return chunk.shape[1]
+    words = np.flatnonzero(chunk[1, 1:]) + 1 if one_segment == "split" else ()
     return int(words[rng.integers(len(words))]) if len(words) else None
 
 
@@ -147,6 +156,6 @@ def _draw_segment(
     before, after = others
     number = int(rng.integers(len(before) + len(after)))
     other = before[number] if number < len(before) else after[number - len(before)]
-    ids, bounds, _ = documents[other]
+    tokens, bounds, _ = documents[other]
     start = int(rng.integers(len(bounds) - 1))
-    return ids[bounds[start] : bounds[_find_end(bounds, start, length)]]
+    return tokens[:, bounds[start] : bounds[_find_end(bounds, start, length)]]

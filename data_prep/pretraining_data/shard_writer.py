@@ -3,8 +3,7 @@
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -29,7 +28,6 @@ from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.workfolder import WorkFolder
 
-LENGTH = "up_to_tokens_"  # begins statistics: documents of more than half as many tokens
 _BATCH = 256  # sentences to encode, or records to serialize, at once
 
 
@@ -52,8 +50,15 @@ def make_shard_writer(
     tokenizer = tokenization.load(vocabulary)
     if tokenizer.sha256 != folder.identity["vocabulary"]["sha256"]:
         raise UserError(f"{vocabulary} has changed since the work began.")
-    encode = _make_encode(config, tokenizer, words)
-    make_examples: Callable[..., Iterator[bytes]]
+    encode: Callable[[Block], tuple[list[Encoded], Counter[str]]]
+    if words:
+        numbers = phoneme_examples.load_words(words)
+        encode = functools.partial(phoneme_examples.encode, tokenizer=tokenizer, numbers=numbers)
+    else:
+        segment = chinese_words.load_segmenter(config.word_segmenter)
+        encode = functools.partial(
+            encode_documents, tokenizer=tokenizer, config=config, segment=segment
+        )
     make_examples = phoneme_examples.make if words else _make_examples
 
     def write_shards(source: int, share: int, shares: int) -> Iterator[Made]:
@@ -67,47 +72,23 @@ def make_shard_writer(
 
     def write_block(block: Block) -> Iterator[Made]:
         names, listed = _name_shards(block, config), f"shards-{block.name}.json"
-        found = (folder.find_json(listed) or {"shards": {}})["shards"]
-        made = {x: numbers for x, numbers in found.items() if shards.is_whole(folder, x, numbers)}
+        made, _ = shards.find_shards(folder, listed)
         if not made.keys() >= set(names):
             encoded, text_counts = encode(block)
         for dupe, name in enumerate(names):
             if name not in made:
                 key = [config.seed, blocks.SPLITS.index(block.split), block.number, dupe]
-                if block.source:  # the first one gives what a version without sources gave
+                if block.source:
                     key.append(block.source)
                 counts = Counter({"examples": 0, **(text_counts if dupe == 0 else {})})
                 rng = np.random.default_rng(key)
                 examples = make_examples(encoded, tokenizer, rng, config, counts)
                 record_writer.write(folder.join(name), examples)
-                made[name] = shards.describe(folder, name, counts)
-                folder.put(listed, {"shards": dict(sorted(made.items()))})
+                made[name] = shards.describe(folder, Made(name, counts, 0))
+                shards.list_shards(folder, listed, made)
             yield Made(name, made[name], block.num_bytes / len(names))
 
     return write_shards
-
-
-def _make_encode(
-    config: DataConfig, tokenizer: Tokenizer, words: str | None
-) -> Callable[[Block], tuple[Any, Counter[str]]]:
-    """Returns `encode(block)` -> its documents, as the maker of examples takes them, and counts."""
-    segment = chinese_words.load_segmenter(config.word_segmenter)
-    numbers = phoneme_examples.load_words(words) if words else None
-
-    def encode(block: Block) -> tuple[Any, Counter[str]]:
-        encoded: Any
-        if numbers:
-            encoded, counts = phoneme_examples.encode(block.texts, tokenizer, numbers)
-            counts += _count_lengths(document.shape[1] for document in encoded)
-        else:
-            encoded, counts = encode_documents(block, tokenizer, segment)
-        if config.needs_two_documents and (
-            alone := sum(_is_alone(encoded, index, config) for index in range(len(encoded)))
-        ):
-            counts["alone"] = alone
-        return encoded, counts
-
-    return encode
 
 
 def _name_shards(block: Block, config: DataConfig) -> list[str]:
@@ -120,52 +101,44 @@ def _name_shards(block: Block, config: DataConfig) -> list[str]:
 
 
 def encode_documents(
-    block: Block, tokenizer: Tokenizer, cut: chinese_words.Cut | None = None
+    block: Block, tokenizer: Tokenizer, config: DataConfig, segment: chinese_words.Cut | None = None
 ) -> tuple[list[Encoded], Counter[str]]:
     """Encodes the documents of a block; drops sentences and documents without a piece.
 
-    With `cut` the ids are those of `chinese_words.encode_batch`.
+    With `segment` the words of Chinese are those that it returns.
     """
     sentences = [text.split("\n") for text in block.texts]
     flat = list(itertools.chain.from_iterable(sentences))
-    ids: list[np.ndarray] = []
+    parts: list[np.ndarray] = []
     lengths: list[int] = []
     # Python integers would take ten times the memory.
     for i in range(0, len(flat), _BATCH):
-        part = flat[i : i + _BATCH]
-        batch = (
-            chinese_words.encode_batch(part, tokenizer, cut)
-            if cut
-            else tokenizer.encode_batch(part)
-        )
+        texts, continues = flat[i : i + _BATCH], np.False_
+        if segment:
+            batch, continues = chinese_words.encode_batch(texts, tokenizer, segment)
+        else:
+            batch = tokenizer.encode_batch(texts)
         lengths += map(len, batch)
-        ids.append(np.fromiter(itertools.chain.from_iterable(batch), np.int32))
-    all_ids = np.concatenate(ids)
+        ids = np.fromiter(itertools.chain.from_iterable(batch), np.int32)
+        parts.append(np.stack([ids, tokenizer.is_word_start[ids] & ~continues]))
+    tokens = np.concatenate(parts, axis=1)
     encoded, first, begin = [], 0, 0
     for document, file in zip(sentences, block.files, strict=True):
         last = first + len(document)
         bounds = [0, *itertools.accumulate(n for n in lengths[first:last] if n)]
         if len(bounds) > 1:
-            encoded.append(Encoded(all_ids[begin : begin + bounds[-1]], bounds, file))
+            encoded.append(Encoded(tokens[:, begin : begin + bounds[-1]], bounds, file))
         first, begin = last, begin + bounds[-1]
-    counts = _count_lengths(document.bounds[-1] for document in encoded)
+    counts = segments.count_lengths(encoded)
     counts.update(
         documents=len(encoded),
         sentences=sum(len(document.bounds) - 1 for document in encoded),
-        text_tokens=len(all_ids),
-        unknown=int(np.count_nonzero(all_ids % tokenizer.size == tokenizer.unk_id)),
+        text_tokens=tokens.shape[1],
+        unknown=int(np.count_nonzero(tokens[0] == tokenizer.unk_id)),
     )
+    if alone := sum(segments.is_alone(encoded, index, config) for index in range(len(encoded))):
+        counts["alone"] = alone
     return encoded, counts
-
-
-def _is_alone(encoded: Sequence[Encoded], index: int, config: DataConfig) -> bool:
-    """Tells whether there is no document from which the segments of another could come."""
-    return not any(segments.list_others(encoded, index, config.random_from))
-
-
-def _count_lengths(lengths: Iterable[int]) -> Counter[str]:
-    """Counts documents by the power of two that their tokens do not exceed."""
-    return Counter(f"{LENGTH}{2 ** (length - 1).bit_length()}" for length in lengths)
 
 
 def _make_examples(
@@ -177,21 +150,17 @@ def _make_examples(
 ) -> Iterator[bytes]:
     """Yields the examples of one pass in random order; adds to `counts`."""
     pairs = []
-    find_starts = functools.partial(chinese_words.find_word_starts, tokenizer=tokenizer)
     for index in range(len(encoded)):
-        if config.needs_two_documents and _is_alone(encoded, index, config):
+        if segments.is_alone(encoded, index, config):
             continue
-        for pair in segments.make_pairs(encoded, index, rng, find_starts, config):
+        for pair in segments.make_pairs(encoded, index, rng, config):
             pairs.append(segments.truncate_pair(pair, config.max_num_tokens, rng))
             counts["truncated"] += segments.count_tokens(pair) - segments.count_tokens(pairs[-1])
     order = rng.permutation(len(pairs))
     for i in range(0, len(pairs), _BATCH):
         chosen = [pairs[j] for j in order[i : i + _BATCH]]
         sequences = [make_sequence(pair, tokenizer) for pair in chosen]
-        if config.is_online:
-            masked = masking.leave_unmasked(sequences, tokenizer)
-        else:
-            masked = masking.mask(sequences, tokenizer, rng, config)
+        masked = masking.mask(sequences, tokenizer, rng, config)
         counts.update(_count_tokens(masked, chosen, tokenizer))
         batch, is_token = make_batch(masked, chosen, config), None
         if config.is_online:
@@ -201,9 +170,9 @@ def _make_examples(
 
 
 def make_sequence(pair: Pair, tokenizer: Tokenizer) -> np.ndarray:
-    """Returns [CLS] first [SEP] second [SEP]."""
-    cls, sep = tokenizer.cls_id, tokenizer.sep_id
-    return np.concatenate([[cls], pair.first, [sep], pair.second, [sep]], dtype=np.int32)
+    """Returns the tokens of [CLS] first [SEP] second [SEP]."""
+    cls, sep = [[tokenizer.cls_id], [1]], [[tokenizer.sep_id], [1]]
+    return np.hstack([cls, pair.first, sep, pair.second, sep], dtype=np.int32)
 
 
 def make_batch(
@@ -211,7 +180,7 @@ def make_batch(
 ) -> dict[str, np.ndarray]:
     """Returns the features of N masked pairs, padded with 0: [N, S], [N, P], and [N, 1] labels."""
     lengths = np.array([len(m.ids) for m in masked])[:, np.newaxis]
-    firsts = np.array([len(pair.first) + 2 for pair in pairs])[:, np.newaxis]
+    firsts = np.array([pair.first.shape[1] + 2 for pair in pairs])[:, np.newaxis]
     counts = np.array([len(m.labels) for m in masked])[:, np.newaxis]
     s, p = config.max_seq_length, config.max_predictions_per_seq
     place = np.arange(s)

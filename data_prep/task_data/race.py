@@ -58,49 +58,36 @@ def level_from_path(path: str) -> str:
 
 
 def _read_file(path: str, task: Task) -> Iterator[Example]:
-    level = level_from_path(path)
+    level, base = level_from_path(path), os.path.basename(path)
     for line, passage in table_files.read_json_lines(path):
-        article, questions, options, answers = _check_fields(passage, f"{path}, line {line}")
-        base = os.path.basename(path)
+        place = f"{path}, line {line}"
         name = passage.get("id", base if line == 1 else f"{base}:{line}")
-        name = text_or_number(name, "id", f"{path}, line {line}")
+        name = text_or_number(name, "id", place)
         # The level is read from the id when predictions are scored by level.
         name = name if name.startswith(LEVELS) else level + name
-        for i, (question, choices) in enumerate(zip(questions, options, strict=True)):
-            place = f"{path}, line {line}, question {i + 1}"
-            if len(choices) != len(task.labels):
+        for i, (texts, answer) in enumerate(_read_questions(passage, place)):
+            question = f"{place}, question {i + 1}"
+            if len(texts) != 1 + len(task.labels):
                 raise UserError(
-                    f"{place}: {len(choices)} options, but {task.name} has {len(task.labels)}."
+                    f"{question}: {len(texts) - 1} options, but {task.name} has {len(task.labels)}."
                 )
-            endings = (fill_blank(question, choice) for choice in choices)
-            label = task.parse_label(answers[i], place) if answers else None
-            yield Example(f"{name}-{i}", (article, *endings), label)
+            label = None if answer is None else task.parse_label(answer, question)
+            yield Example(f"{name}-{i}", texts, label)
 
 
-def _check_fields(passage: dict[str, Any], place: str) -> tuple[str, list, list, list]:
-    for field in ("article", "questions", "options"):
-        if field not in passage:
-            raise UserError(f"{place}: there is no {field!r}, so this is no passage of RACE.")
-    article, questions, options = passage["article"], passage["questions"], passage["options"]
-    answers = passage.get("answers", [])  # test files may lack them
-    if not (
-        isinstance(article, str)
-        and _is_texts(questions)
-        and _is_texts(answers)
-        and isinstance(options, list)
-        and all(map(_is_texts, options))
-    ):
+def _read_questions(
+    passage: dict[str, Any], place: str
+) -> list[tuple[tuple[str, ...], str | None]]:
+    """Returns (passage and endings, answer) of each question; test files may lack answers."""
+    try:
+        article, questions, options = (passage[x] for x in ("article", "questions", "options"))
+        answers = passage.get("answers") or [None] * len(questions)
+        return [
+            (("" + article, *(fill_blank(question, choice) for choice in choices)), answer)
+            for question, choices, answer in zip(questions, options, answers, strict=True)
+        ]
+    except (KeyError, TypeError, ValueError) as error:
         raise UserError(
-            f"{place}: this is not of the form of RACE: article is a text, questions and answers "
-            "are lists of texts, options is a list of such lists."
-        )
-    if len(options) != len(questions) or (answers and len(answers) != len(questions)):
-        raise UserError(
-            f"{place}: {len(questions)} questions, but {len(options)} lists of options "
-            f"and {len(answers)} answers."
-        )
-    return article, questions, options, answers
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+            f"{place}: this is not of the form of RACE ({type(error).__name__}: {error}): article "
+            "is a text, questions and answers are as many texts, and options as many lists of them."
+        ) from None

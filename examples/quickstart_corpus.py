@@ -1,7 +1,10 @@
 """Collects the English prose that ships with every Python: a small corpus without a download.
 
+    python examples/quickstart_corpus.py quickstart_run/corpus.txt
+
 It is the topics of the language reference and the docstrings of the standard library and of the
-installed packages, read from source files without importing them.
+installed packages, read from source files without importing them: one sentence a line, and a blank
+line after each document.
 """
 
 import ast
@@ -9,6 +12,7 @@ import inspect
 import itertools
 import random
 import re
+import sys
 import sysconfig
 import warnings
 from collections.abc import Iterator
@@ -18,6 +22,7 @@ from pydoc_data import topics
 import sentencex
 import tqdm
 
+CORPUS_BYTES = 8e6  # of the text, about
 _NO_PROSE = {"test", "tests", "testing", "site-packages", "_vendor"}
 _MARKUP = re.compile(r":\w+:(?=`)|[`*]|<[^<> ]*>|^[A-Z]\w+:\s")
 # A paragraph is prose if it begins and ends like a sentence and holds nothing like code.
@@ -69,3 +74,19 @@ def _find_paragraphs(text: str) -> Iterator[str]:
         line = " ".join(_MARKUP.sub("", paragraph).split())
         if len(line.split()) >= 8 and _PROSE.fullmatch(line) and not _CODE.search(line):
             yield line
+
+
+def main() -> None:
+    [path] = sys.argv[1:]
+    corpus, size = [], 0
+    for document in read_documents():
+        corpus.append(document)
+        size += len(document)
+        if size > CORPUS_BYTES:
+            break
+    Path(path).write_text("\n".join(corpus), encoding="utf-8")
+    print(f"{path}: {len(corpus)} documents, {size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()
