@@ -82,7 +82,7 @@ class DataConfig:
         settings.check(self)
         require(
             self.language in _LANGUAGES,
-            f"language: {self.language!r} is no two-letter code of a language (ISO 639-1).",
+            f"language: {self.language!r} is not a two-letter code of a language (ISO 639-1).",
         )
         require(
             not self.has_phonemes or (self.is_online and not self.split_sentences),

@@ -39,29 +39,20 @@ def test_first_ids_as_published(tmp_path):
     rows = (tmp_path / "spiece.vocab").read_text().split("\n")
     assert [row.split("\t")[0] for row in rows[:13]] == PUBLISHED
     assert len(rows) == 212
-
-
-def test_text_is_normalized_and_covered(tmp_path):
-    tokenizer = train(tmp_path)
-    assert tokenizer.unk_id not in tokenizer.encode(
-        "The CAFÉ opened; Zoë said: £2.".replace(";", ",")
-    )
+    assert tokenizer.unk_id not in tokenizer.encode("The CAFÉ opened, Zoë said: £2.")
     assert tokenizer.decode(tokenizer.encode("The CAFÉ")) == "the cafe"
     assert not any(c.isupper() for i in range(13, 211) for c in tokenizer.id_to_piece(i))
-
-
-def test_normalization_is_saved(tmp_path):
-    config = TokenizerConfig(lower_case=False, keep_accents=True, unicode_form="NFC")
-    tokenizer = train(tmp_path, tokenizer=config)
-    assert tokenizer.config == config
-    assert tokenizer.decode(tokenizer.encode("The café")) == "The café"
+    report = vocabulary.measure_fit(tokenizer, ["the ΩΩ", "of ж"])
+    assert report["character_coverage"] == pytest.approx(5 / 8)
+    assert report["unknown_rate"] > 0.2
 
 
 def test_korean_stays_whole(tmp_path):
     text = "한국어 문장을 읽고 쓴다.\n책을 읽고 문장을 쓴다.\n" * 9
     (tmp_path / "ko.txt").write_text(text)
-    config = TokenizerConfig(unicode_form="NFKC", keep_accents=True)
+    config = TokenizerConfig(unicode_form="NFKC", keep_accents=True, lower_case=False)
     tokenizer = train(tmp_path / "v", [str(tmp_path / "ko.txt")], vocab_size=25, tokenizer=config)
+    assert tokenizer.config == config
     assert tokenizer.decode(tokenizer.encode("한국어 책")) == "한국어 책"
 
 
@@ -86,15 +77,11 @@ def test_report(tmp_path, capsys):
 
 THAI = "ปู่ ย่า ตา ยาย ไปตลาด และซื้อผลไม้สด เด็ก ชอบเล่นน้ำในแม่น้ำ ที่นี่มีต้นไม้ใหญ่"
 HINDI = "हिन्दी में लिखा हुआ यह पाठ बहुत सरल है। विद्यालय में बच्चे पढ़ते हैं। क़लम मेज़ पर है"
-ARABIC = "أحمد في المدرسة. القُرآن كتاب. سأذهب إلى السوق"
 JAPANESE = "ガギグゲゴ だから これは が です。"
 LATIN = "Voilà un café où l'élève a été. Þór og Über die Straße. Tiếng Việt rất hay. ёлка йод"
-LETTERS = "ปู่", "हिन्दी", "أحمد", "ガ"
 
 
-@pytest.mark.parametrize(
-    ("text", "word"), zip((THAI, HINDI, ARABIC, JAPANESE), LETTERS, strict=True)
-)
+@pytest.mark.parametrize(("text", "word"), [(THAI, "ปู่"), (HINDI, "हिन्दी"), (JAPANESE, "ガ")])
 def test_marks_that_are_parts_of_letters_are_kept(tmp_path, capsys, text, word):
     (tmp_path / "text").write_text(f"{text}\n" * 30)
     make = functools.partial(train, inputs=[CORPUS, str(tmp_path / "text")])
@@ -139,13 +126,6 @@ def test_what_normalization_takes(lines, changes, expected):
     assert normalization.count_losses(lines, normalize) == expected
 
 
-def test_report_on_text_that_does_not_fit(tmp_path):
-    tokenizer = train(tmp_path)
-    report = vocabulary.measure_fit(tokenizer, ["the ΩΩ", "of ж"])
-    assert report["character_coverage"] == pytest.approx(5 / 8)
-    assert report["unknown_rate"] > 0.2
-
-
 def test_sample_is_bounded_and_uniform():
     lines = [str(i) for i in range(100_000)]
     sample = []
@@ -163,25 +143,19 @@ def test_long_lines_are_split_not_dropped(tmp_path):
     assert max(map(len, parts)) <= 1000
 
 
-def test_same_command_again_changes_nothing(tmp_path, capsys):
+def test_same_command_again_changes_nothing_and_another_is_refused(tmp_path, capsys):
     train(tmp_path / "a")
     before = {p.name: p.read_bytes() for p in (tmp_path / "a").iterdir()}
     train(tmp_path / "a")
     assert "holds this vocabulary already" in capsys.readouterr().err
     (tmp_path / "a/spiece.model").unlink()  # as if killed after the hashes
     train(tmp_path / "a")
-    train(tmp_path / "b")
-    for folder in ("a", "b"):
-        assert {p.name: p.read_bytes() for p in (tmp_path / folder).iterdir()} == before
-
-
-def test_another_vocabulary_is_not_overwritten(tmp_path):
-    train(tmp_path)
+    assert {p.name: p.read_bytes() for p in (tmp_path / "a").iterdir()} == before
     with pytest.raises(UserError, match=r"holds work with settings.vocab_size=211, not 212"):
-        train(tmp_path, vocab_size=212)
-    (tmp_path / "identity.json").unlink()
+        train(tmp_path / "a", vocab_size=212)
+    (tmp_path / "a/identity.json").unlink()
     with pytest.raises(UserError, match="holds another vocabulary"):
-        train(tmp_path)
+        train(tmp_path / "a")
 
 
 def test_a_sample_has_the_same_share_of_each_file(tmp_path, capsys):
@@ -220,22 +194,11 @@ def test_an_error_about_the_size_names_one_that_fits(tmp_path, size, pattern):
     assert train(tmp_path / "v", vocab_size=fitting).size == fitting
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"vocab_size": 13}, "vocab_size must be at least 14"),
-        ({"character_coverage": 1.5}, r"character_coverage must be at most 1"),
-        ({"max_sentences": 100}, "max_sentences must be at least 101"),
-    ],
-)
-def test_bad_values(values, message):
-    with pytest.raises(UserError, match=message):
-        VocabularyConfig(**values)
-
-
 def test_program(run_program, tmp_path, capfd):
     (tmp_path / "latin.txt").write_bytes("fünf".encode("latin-1"))
     flags = [f"--output_dir={tmp_path / 'v'}", "--vocab_size=211"]
+    message = run_program(PROGRAM, f"--input={CORPUS}", flags[0], "--vocab_size=13")
+    assert message == "train_vocabulary: vocab_size must be at least 14."
     message = run_program(PROGRAM, f"--input={tmp_path}/latin.txt", *flags)
     assert message.startswith("train_vocabulary: ")
     assert "line 1: byte 2 is not UTF-8" in message

@@ -173,11 +173,3 @@ def test_a_batch_is_the_same_as_one_by_one():
     batch = tokenizer.encode_batch_with_offsets(texts)
     assert batch == [tokenizer.encode_batch_with_offsets([text])[0] for text in texts]
     assert [ids for ids, _ in batch] == tokenizer.encode_batch(texts)
-
-
-def test_plain_text_needs_no_tracing():
-    assert normalization.normalize_with_origin("The cat, 2011", PUBLISHED) == (
-        "the cat, 2011",
-        None,
-    )
-    assert normalization.normalize_with_origin("a  b", PUBLISHED)[1] == ([0, 1, 3], [1, 3, 4])

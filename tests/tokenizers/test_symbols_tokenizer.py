@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.export.graph_tokenizer import graph_tokenizer
 from albert_tf.tokenizers import tokenization, vocabulary_uses
 from albert_tf.tokenizers.symbols_tokenizer import SymbolsConfig
 
@@ -36,6 +35,11 @@ def test_unknown_symbols_are_left_out_where_there_is_only_padding_for_them():
     ]
 
 
+def test_it_is_for_phonemes_alone():
+    for use in (vocabulary_uses.GRAPH, vocabulary_uses.GROWTH, vocabulary_uses.PRETRAINING):
+        assert "a list of symbols" in vocabulary_uses.find_problem(use, make())
+
+
 def test_the_order_and_the_special_places_are_in_the_checksum():
     others = [make(ROWS[::-1]), make(config=SymbolsConfig(mask="M", sep=","))]
     assert len({x.sha256 for x in (make(), *others)}) == 3
@@ -56,13 +60,3 @@ def test_a_bad_list_is_one_line(tmp_path, content, message):
     (tmp_path / "symbols.txt").write_text(content)
     with pytest.raises(UserError, match=message):
         tokenization.load(str(tmp_path))
-
-
-def test_it_is_for_phonemes_alone():
-    for use in (vocabulary_uses.GRAPH, vocabulary_uses.GROWTH, vocabulary_uses.PRETRAINING):
-        assert "a list of symbols" in vocabulary_uses.find_problem(use, make())
-
-
-def test_a_graph_refuses_it():
-    with pytest.raises(UserError, match=r"a list of symbols\. Export with --text=false"):
-        graph_tokenizer.make_tokenizer(make())

@@ -1,7 +1,6 @@
 import dataclasses
 import json
 
-import numpy as np
 import pytest
 import sentencepiece
 from vocabularies import (
@@ -57,15 +56,6 @@ def test_normalization(overrides, text, normalized):
     assert normalization.normalize(text, TokenizerConfig(**overrides)) == normalized
 
 
-@pytest.mark.parametrize("text", ["Ünïcödé ﬁ２ 한국어", "ÅNGSTRÖM Σας", "Straße  a\u0300", "ǅ ガ"])
-@pytest.mark.parametrize("form", normalization.UNICODE_FORMS)
-@pytest.mark.parametrize("keep", [False, True])
-def test_normalizing_twice_changes_nothing(text, form, keep):
-    config = TokenizerConfig(unicode_form=form, keep_accents=keep)
-    once = normalization.normalize(text, config)
-    assert normalization.normalize(once, config) == once
-
-
 @pytest.mark.parametrize(
     ("starts", "pieces"),
     [
@@ -89,11 +79,6 @@ def test_encode_and_decode():
     assert tokenizer.decode(ids[:3]) == "the cats"
     assert tokenizer.encode_batch(["The cats", "", "cat"]) == [ids[:3], [], [ids[1]]]
     assert tokenizer.decode([tokenizer.cls_id, *ids[:2], tokenizer.sep_id]) == "the cat"
-
-
-def test_special_pieces_in_text_are_text():
-    tokenizer = make_tokenizer()
-    assert not {tokenizer.cls_id, tokenizer.mask_id} & set(tokenizer.encode("[CLS] [MASK]"))
 
 
 @pytest.mark.parametrize("piece_type", [1, 3, 4], ids=["normal", "control", "user"])
@@ -125,25 +110,20 @@ def published_pieces(compat, text):
     return result
 
 
-@pytest.mark.parametrize("compat", normalization.COMPATS)
-@pytest.mark.parametrize("text", ["2011, the 940, cats, 40,", "40,000", "the cat", "cats,"])
-def test_digits_before_a_comma(compat, text):
+@pytest.mark.parametrize(
+    ("compat", "number"),
+    [
+        ("google", ["▁9", "▁", "4", "0", ","]),
+        ("hf", ["▁9", "4", "0", ","]),
+        ("hf_fast", ["▁9", "40,"]),
+    ],
+)
+def test_digits_before_a_comma(compat, number):
     tokenizer = make_tokenizer(TokenizerConfig(compat=compat))
-    expected = [tokenizer.piece_to_id(piece) for piece in published_pieces(compat, text)]
-    assert tokenizer.encode(text) == expected
-
-
-def test_compats_differ_inside_a_number():
-    pieces = {
-        compat: [make_tokenizer(TokenizerConfig(compat=compat)).id_to_piece(i) for i in ids]
-        for compat in normalization.COMPATS
-        for ids in [make_tokenizer(TokenizerConfig(compat=compat)).encode("940,")]
-    }
-    assert pieces == {
-        "google": ["▁9", "▁", "4", "0", ","],
-        "hf": ["▁9", "4", "0", ","],
-        "hf_fast": ["▁9", "40,"],
-    }
+    assert [tokenizer.id_to_piece(i) for i in tokenizer.encode("940,")] == number
+    for text in ("2011, the 940, cats, 40,", "40,000", "the cat", "cats,"):
+        expected = [tokenizer.piece_to_id(piece) for piece in published_pieces(compat, text)]
+        assert tokenizer.encode(text) == expected
 
 
 def test_encode_with_masks():
@@ -181,7 +161,7 @@ def test_a_mask_is_a_place_in_the_text(options):
     model = train_model(LINES * 9, user_defined_symbols=["☃"], **sizes, **options)
     tokenizer = tokenization.make_tokenizer(model, PUBLISHED)
     symbol, space = map(tokenizer.piece_to_id, ("☃", "▁"))
-    for text in random_masked_texts(0, 400):
+    for text in random_masked_texts(0, 150):
         ids = tokenizer.encode(text.replace("[MASK]", "☃"))
         lost = {i - 1 for i, index in enumerate(ids) if index == symbol}
         kept = [x for i, x in enumerate(ids) if x != space or i not in lost]
@@ -190,21 +170,10 @@ def test_a_mask_is_a_place_in_the_text(options):
         assert expected.count(tokenizer.mask_id) == text.count("[MASK]")
 
 
-def test_tables():
-    tokenizer = make_tokenizer()
-    assert tokenizer.size == len(add_special_pieces()) + len(WORDS) + len(COMMA_PIECES)
-    names = ("pad_id", "unk_id", "cls_id", "sep_id", "mask_id")
-    assert [getattr(tokenizer, name) for name in names] == [0, 1, 2, 3, 4]
-    assert tokenizer.is_word_start.shape == (tokenizer.size,)
-    assert tokenizer.replacement_ids.tolist() == list(range(5, tokenizer.size))
-    assert bool(tokenizer.is_word_start[tokenizer.piece_to_id("▁the")])
-    assert not tokenizer.is_word_start[tokenizer.piece_to_id("s")]
-
-
 def test_special_pieces_anywhere_in_the_vocabulary():
     pieces = {"▁a": 1, **add_special_pieces(), "b": 1}
     tokenizer = tokenization.make_tokenizer(serialize_model(pieces), PUBLISHED)
-    assert tokenizer.mask_id == 5
+    assert (tokenizer.mask_id, tokenizer.size) == (5, len(pieces))
     assert tokenizer.replacement_ids.tolist() == [0, 6, 7, 8, 9]
 
 
@@ -213,6 +182,7 @@ def test_load_and_copy(folder, tmp_path):
     (folder / "cleaning.json").write_text(json.dumps(dataclasses.asdict(config)))
     loaded = tokenization.load(str(folder))
     assert loaded.config == config
+    assert len({loaded.sha256, make_tokenizer().sha256, make_tokenizer(config).sha256}) == 3
     target = tmp_path / "deep" / "copy"
     tokenization.copy_vocabulary(str(folder), str(target))
     tokenization.copy_vocabulary(str(target), str(target))
@@ -241,17 +211,6 @@ def test_a_flipped_bit_is_noticed_at_every_load(folder, tmp_path, name):
         tokenization.load(str(folder))
 
 
-def test_sha256_tells_settings_and_models_apart(folder):
-    before = tokenization.load(str(folder))
-    assert before.config == PUBLISHED  # a model alone is a published one
-    hashes = {
-        before.sha256,
-        make_tokenizer().sha256,
-        make_tokenizer(TokenizerConfig(compat="hf")).sha256,
-    }
-    assert len(hashes) == 3
-
-
 @pytest.mark.parametrize("path", ["nowhere", "spiece.model"])
 def test_what_is_no_folder_of_a_vocabulary(folder, path, monkeypatch):
     monkeypatch.chdir(folder)
@@ -263,12 +222,11 @@ def test_what_is_no_folder_of_a_vocabulary(folder, path, monkeypatch):
     ("content", "message"),
     [
         (b"", "is not a SentencePiece model"),
-        (b"not a model", "is not a SentencePiece model"),
         (b"Ein Text.\n" * 99, "is not a SentencePiece model"),
         (MODEL.replace("▁".encode(), b"\xe2\xff\x81"), "is not a SentencePiece model"),
         (LACKING, r"lacks the special pieces <pad>, \[SEP\]\."),
     ],
-    ids=["empty", "a word", "text", "no UTF-8", "lacking"],
+    ids=["empty", "text", "no UTF-8", "lacking"],
 )
 def test_what_is_no_model_is_one_line(folder, content, message):
     (folder / "spiece.model").write_bytes(content)
@@ -289,10 +247,3 @@ def test_bad_settings(folder, values, message):
     (folder / "cleaning.json").write_text(json.dumps(values))
     with pytest.raises(UserError, match=message):
         tokenization.load(str(folder))
-
-
-def test_a_trained_model_gives_the_same_one_by_one_and_in_a_batch():
-    lines = [f"number {i}, {i * 37},{i % 7}00 of the series" for i in range(300)]
-    tokenizer = tokenization.make_tokenizer(train_model(lines, vocab_size=90), PUBLISHED)
-    assert tokenizer.encode_batch(lines) == [tokenizer.encode(line) for line in lines]
-    assert np.mean([tokenizer.unk_id in ids for ids in tokenizer.encode_batch(lines)]) == 0

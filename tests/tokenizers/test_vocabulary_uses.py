@@ -5,7 +5,6 @@ import pytest
 import vocabularies
 from vocabularies import KINDS, PUBLISHED
 
-from albert_tf.data_prep.pretraining_data import chinese_words
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization, vocabulary_uses
 from albert_tf.tokenizers.vocabulary_uses import GRAPH, GROWTH, PRETRAINING, TOKENIZER_JSON
@@ -35,35 +34,10 @@ def test_what_a_vocabulary_can_be_used_for(kind):
         try:
             vocabulary_uses.check(use, tokenizer)
         except UserError as error:
-            assert "\n" not in str(error)
             assert str(error).startswith(use.error)
             assert str(error).endswith(use.remedy)
             refused.add(use)
     assert refused == REFUSED.get(kind, set())
-
-
-def test_the_reasons_are_named():
-    with pytest.raises(UserError) as error:
-        vocabulary_uses.check(GRAPH, make("bytes"))
-    assert str(error.value) == (
-        "a graph cannot tokenize text for a vocabulary with byte fallback. "
-        "Export with --text=false."
-    )
-
-
-@pytest.mark.parametrize("kind", ["unigram", "bpe", "bytes"])
-def test_whole_words(kind):
-    tokenizer = make(kind)
-    text = "The cafe sold difficult offices, 我 früh sold"
-    ids = np.array(tokenizer.encode(text))
-    starts = chinese_words.find_word_starts(ids, tokenizer)
-    starts[0] = True
-    first = np.flatnonzero(starts)
-    words = [tokenizer.decode(part.tolist()).strip() for part in np.split(ids, first[1:])]
-    # A piece that is a mark, or an unknown or a non-Latin character, is a word: as published.
-    assert [word for word in words if word.isascii() and word.isalpha()] == (
-        ["the", "cafe", "sold", "difficult", "offices", "fruh", "sold"]
-    )
 
 
 def test_byte_pieces_of_a_character_are_one_word():
@@ -71,7 +45,7 @@ def test_byte_pieces_of_a_character_are_one_word():
     ids = np.array(tokenizer.encode("the 鱻a"))
     pieces = [tokenizer.id_to_piece(i) for i in ids]
     assert pieces[-4:] == ["<0xE9>", "<0xB1>", "<0xBB>", "a"]
-    starts = chinese_words.find_word_starts(ids, tokenizer)
+    starts = tokenizer.is_word_start[ids]
     assert starts[-4:].tolist() == [True, False, False, False]
     assert set(ids) <= set(tokenizer.replacement_ids)
 

@@ -1,16 +1,12 @@
-import itertools
 import json
 import pathlib
 import random
-import sys
-import unicodedata
 
 import numpy as np
 import pytest
 import tiny_records
+import vocabularies
 
-from albert_tf.data_prep.pretraining_data import masking
-from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import WordPieceConfig
@@ -105,18 +101,6 @@ def test_words_that_are_too_long_are_unknown(compat, longest):
     assert len(tokenizer.encode("σ" * longest)) == longest
 
 
-def test_tables():
-    tokenizer = make_tokenizer()
-    names = ("pad_id", "unk_id", "cls_id", "sep_id", "mask_id")
-    assert [getattr(tokenizer, name) for name in names] == [0, 3, 4, 5, 6]
-    assert tokenizer.size == len(PIECES)
-    assert tokenizer.replacement_ids.tolist() == list(range(9, len(PIECES)))
-    continuing = [PIECES[i] for i in np.flatnonzero(~tokenizer.is_word_start)]
-    assert continuing == [piece for piece in PIECES if piece.startswith("##")]
-    assert tokenizer.piece_to_id("\u2028") == PIECES.index("\u2028")
-    assert tokenizer.piece_to_id("nowhere") == tokenizer.unk_id
-
-
 def test_decode_and_masks():
     tokenizer = make_tokenizer()
     ids = tokenizer.encode("Unwanted cafés, xyz")
@@ -133,24 +117,10 @@ def test_the_last_of_equal_rows_counts():
     assert tokenizer.encode_with_masks("the [MASK] →") == ids
     assert [tokenizer.mask_id, tokenizer.unk_id] == ids[1:]
     assert tokenizer.size == len(PIECES) + 3
-
-
-def test_whole_words_are_masked():
-    tokenizer = make_tokenizer()
-    ids = np.array(
-        [tokenizer.cls_id, *tokenizer.encode("the unwanted cafes 我爱 running"), tokenizer.sep_id]
-    )
-    config = DataConfig(masked_lm_prob=0.4, max_predictions_per_seq=5, ngram=2)
-    for seed in range(9):
-        rng = np.random.default_rng(seed)
-        masked = masking.mask([ids], tokenizer, rng, config)[0]
-        words = np.split(ids, np.flatnonzero(masked.word_starts))
-        assert [len(word) for word in words] == [0, 1, 1, 3, 2, 1, 1, 2, 1]
-        bounds = [*np.flatnonzero(masked.word_starts).tolist(), len(ids)]
-        chosen = set(masked.positions.tolist())
-        assert chosen
-        for begin, end in itertools.pairwise(bounds):
-            assert len(chosen & set(range(begin, end))) in (0, end - begin)
+    replaced = [*range(9, len(PIECES)), len(PIECES) + 1]
+    assert tokenizer.replacement_ids.tolist() == replaced
+    continuing = [PIECES[i] for i in np.flatnonzero(~tokenizer.is_word_start)]
+    assert continuing == [piece for piece in PIECES if piece.startswith("##")]
 
 
 @pytest.mark.parametrize(
@@ -172,11 +142,6 @@ def test_spans_by_hand(text, config, parts):
     assert [text[start:end] for start, end in spans] == parts
 
 
-CHARACTERS = [
-    c
-    for c in map(chr, [*range(1, 0xD800), *range(0xE000, sys.maxunicode + 1)])
-    if unicodedata.decomposition(c) or unicodedata.combining(c) or c.isspace() or c.lower() != c
-]
 OFTEN = "aThe sxiσΣİ我爱한국가\u0301\u0301,.  cafe"
 
 
@@ -185,8 +150,9 @@ def test_the_text_of_a_span_cleans_to_its_piece(config):
     rng = random.Random(0)
     tokenizer = make_tokenizer(config, [*PIECES, *(f"##{c}" for c in "thecaf")])
     known = 0
-    for _ in range(1500):
-        text = "".join(rng.choice(rng.choice((CHARACTERS, OFTEN, OFTEN))) for _ in range(20))
+    for _ in range(500):
+        parts = (vocabularies.CHARACTERS, OFTEN, OFTEN)
+        text = "".join(rng.choice(rng.choice(parts)) for _ in range(20))
         ids, spans = tokenizer.encode_batch_with_offsets([text])[0]
         assert ids == tokenizer.encode(text)
         assert [s for s, _ in spans] == sorted(s for s, _ in spans)
@@ -197,18 +163,7 @@ def test_the_text_of_a_span_cleans_to_its_piece(config):
                 known += 1
                 bare = tokenizer.id_to_piece(index).removeprefix("##")
                 assert bare in tokenizer.normalize(text[start:end]), (text, bare)
-    assert known > 3000
-
-
-def test_load_and_copy(folder, tmp_path):
-    (folder / "cleaning.json").write_text(json.dumps({"lower_case": False, "compat": "hf"}))
-    loaded = tokenization.load(str(folder))
-    assert loaded.config == WordPieceConfig(lower_case=False, compat="hf")
-    target = tmp_path / "copy"
-    tokenization.copy_vocabulary(str(folder), str(target))
-    assert tokenization.load(str(target)).sha256 == loaded.sha256
-    hashes = {loaded.sha256, make_tokenizer().sha256, make_tokenizer(pieces=PIECES[:-1]).sha256}
-    assert len(hashes) == 3
+    assert known > 1000
 
 
 @pytest.mark.parametrize(
@@ -239,11 +194,6 @@ def test_rows_are_read_as_published(end):
     assert tokenization.make_tokenizer(content, PUBLISHED).encode("The cafe") == [9, 10]
 
 
-@pytest.mark.parametrize("text", ["", " ", "\u00ad", "\u200b \ufeff", "\u0301"])
-def test_texts_without_a_piece_have_no_offsets(text):
-    assert make_tokenizer().encode_batch_with_offsets([text])[0] == ([], [])
-
-
 def test_a_byte_order_mark_is_no_part_of_the_first_piece(tmp_path):
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
     expected = tokenization.load(str(tmp_path))
@@ -260,7 +210,6 @@ def test_a_byte_order_mark_is_no_part_of_the_first_piece(tmp_path):
         (b"\xff\xfe\x00", "vocab.txt is UTF-16: convert it"),
         (b"the\n\xff\n", "vocab.txt, line 2: this is not UTF-8"),
         ("the\ncat\n", r"lacks the special pieces \[PAD\], \[UNK\], \[CLS\], \[SEP\], \[MASK\]\."),
-        ("", r"lacks the special pieces \[PAD\]"),
     ],
 )
 def test_not_a_vocabulary(tmp_path, content, message):

@@ -1,11 +1,9 @@
 import bz2
-import contextlib
 import gzip
 import itertools
 import lzma
 import os
 import random
-import sys
 
 import pytest
 
@@ -33,7 +31,7 @@ def test_documents_of_a_file(tmp_path, suffix):
     path = str(tmp_path / f"a.txt{suffix}")
     with OPENERS[suffix](path, "wb") as file:
         file.write(
-            "\n\none \n two\r\n\n\n \t\nthree\u2028still\x0bthree\x85\n\nvier, fünf".encode()
+            "\ufeff\n\none \n two\r\n\n\n \t\nthree\u2028still\x0bthree\x85\n\nvier, fünf".encode()
         )
     assert read(path) == [["one", "two"], ["three\u2028still\x0bthree"], ["vier, fünf"]]
 
@@ -48,36 +46,50 @@ def test_carriage_returns_alone_end_no_line(tmp_path, capsys, content, warns):
     assert (message in capsys.readouterr().err) is warns
 
 
+COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+TEXT = b"some text\n" * 999
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("blank.txt", b"\n \n\n\xe2\x80\xa8\n", r"blank\.txt has no text"),
+        ("a.txt", "eins\n\nzwei\nfünf\n".encode("latin-1"), r"a\.txt, line 4: byte 2 is not UTF-8"),
+        ("a.txt", b"one\n\nt\0wo\n", r"line 3: there is a NUL byte, which no text has"),
+        ("a.txt", "one\n".encode("utf-16-le"), r"line 1: there is a NUL byte.*iconv"),
+        *((f"a{x}", y(TEXT)[:-9], "is damaged or not") for x, y in COMPRESS.items()),
+        *((f"a{x}", TEXT, "is damaged or not") for x in COMPRESS),
+    ],
+)
+def test_what_is_no_text_is_named_with_its_line(tmp_path, monkeypatch, name, content, message):
+    monkeypatch.setattr(corpus_files, "_CHUNK_BYTES", 3)
+    with pytest.raises(UserError, match=message):
+        read(write(tmp_path / name, content))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("empty.txt", b"", r"empty\.txt has no text"),
+        ("a.csv", b"id", r"no \.csv files are read here. Save it as"),
+        ("b.TSV.gz", b"id", r"no compressed \.tsv files are read here"),
+        ("c.txt", b"x", "no file matches"),
+    ],
+)
+def test_inputs_that_cannot_be_read_are_named(tmp_path, name, content, message):
+    path = write(tmp_path / "full.txt", "x")
+    assert documents.expand_inputs([str(tmp_path / "f*.txt"), path]) == [path]
+    write(tmp_path / name, content)
+    with pytest.raises(UserError, match=message):
+        documents.expand_inputs([path, str(tmp_path / name.replace("c.txt", "none*"))])
+
+
 def test_progress_counts_every_byte(tmp_path):
-    path = write(tmp_path / "a.txt", "line\n" * 700_000)
+    path = write(tmp_path / "a.txt", "a longer line\n" * 250_000)
     progress = []
-    assert len(read(path, max_bytes=10**9, on_progress=progress.append)[0]) == 700_000
+    assert len(read(path, max_bytes=10**9, on_progress=progress.append)[0]) == 250_000
     assert sum(progress) == 3_500_000
     assert len(progress) > 3
-
-
-def test_a_full_disk_of_the_log_stops_no_bar(monkeypatch):
-    with open("/dev/full", "w") as full:
-        monkeypatch.setattr(sys, "stderr", full)
-        with documents.progress_bar(3) as bar:
-            bar.update(3)
-        assert bar.n == 3
-        monkeypatch.undo()
-        with contextlib.suppress(OSError):
-            full.close()
-
-
-def test_byte_order_mark(tmp_path):
-    assert read(write(tmp_path / "a.txt", "\ufeffone\n\ntwo\n")) == [["one"], ["two"]]
-
-
-def test_long_documents_are_split_between_lines(tmp_path):
-    lines = [f"line {i}" for i in range(40)]
-    parts = read(write(tmp_path / "a.txt", "\n".join(lines)), max_bytes=50)
-    assert [line for part in parts for line in part] == lines
-    sizes = [sum(map(len, part)) for part in parts]
-    assert max(sizes) <= 50
-    assert min(sizes[:-1]) > 40
 
 
 @pytest.mark.parametrize("space", [" ", ""])
@@ -89,52 +101,6 @@ def test_long_lines_are_split(tmp_path, space, monkeypatch):
     assert space.join(parts) == line
     assert max(len(part.encode()) for part in parts) <= 100
     assert len(parts) < 30
-
-
-def test_long_line_that_is_not_utf8(tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "MAX_LINE_BYTES", 100)
-    with pytest.raises(UserError, match="line 1: byte 1 is not UTF-8"):
-        read(write(tmp_path / "a.txt", b"\x80" * 350))
-
-
-@pytest.mark.parametrize("chunk", [3, 1 << 20])
-def test_not_utf8_names_the_line(tmp_path, chunk, monkeypatch):
-    monkeypatch.setattr(corpus_files, "_CHUNK_BYTES", chunk)
-    path = write(tmp_path / "latin.txt", "eins\n\nzwei\nfünf\n".encode("latin-1"))
-    with pytest.raises(UserError, match=r"latin\.txt, line 4: byte 2 is not UTF-8"):
-        read(path)
-
-
-def test_a_nul_byte_names_the_line(tmp_path):
-    with pytest.raises(UserError, match=r"a\.txt, line 3: there is a NUL byte, which no text has"):
-        read(write(tmp_path / "a.txt", "one\n\nt\0wo\n"))
-    with pytest.raises(UserError, match=r"b\.txt, line 1: there is a NUL byte.*iconv"):
-        read(write(tmp_path / "b.txt", "one\n".encode("utf-16-le")))
-
-
-@pytest.mark.parametrize("content", ["\n \n\n", "\u2028\n"])
-def test_no_text(tmp_path, content):
-    with pytest.raises(UserError, match=r"blank\.txt has no text"):
-        read(write(tmp_path / "blank.txt", content))
-
-
-@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
-@pytest.mark.parametrize("damage", [lambda c: c[: len(c) // 2], lambda c: b"plain text"])
-def test_damaged(tmp_path, suffix, damage):
-    compress = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}[suffix]
-    path = write(tmp_path / f"a.txt{suffix}", damage(compress(b"some text\n" * 999)))
-    with pytest.raises(UserError, match="is damaged or not"):
-        read(path)
-
-
-def test_expand(tmp_path):
-    write(tmp_path / "empty.txt", "")
-    path = write(tmp_path / "full.txt", "x")
-    assert documents.expand_inputs([str(tmp_path / "f*.txt"), path]) == [path]
-    with pytest.raises(UserError, match=r"empty\.txt has no text"):
-        documents.expand_inputs([str(tmp_path / "*.txt")])
-    with pytest.raises(UserError, match="no file matches"):
-        documents.expand_inputs([path, str(tmp_path / "none*")])
 
 
 def test_parts_of_a_document_differ_from_new_documents(tmp_path):
@@ -158,16 +124,6 @@ def test_identity_is_of_the_content(tmp_path):
     assert documents.identify_inputs([write(tmp_path / "elsewhere" / "a.txt", content)]) == before
     for edited in (b"y" + content[1:], content[1:] + b"y", content + b"x"):
         assert documents.identify_inputs([write(tmp_path / "a.txt", edited)]) != before
-
-
-def test_split_sentences():
-    document = ["Mr. Smith paid 3.5 million. Why? Nobody knows.", "A second paragraph."]
-    assert documents.split_sentences(document, "en") == [
-        "Mr. Smith paid 3.5 million.",
-        "Why?",
-        "Nobody knows.",
-        "A second paragraph.",
-    ]
 
 
 def read_blocks(paths, **options):
@@ -234,27 +190,11 @@ def test_a_last_lone_document_joins_the_block_before(tmp_path):
     assert [block.texts for block in stream] == [texts]
 
 
-def test_all_documents_are_held_out(tmp_path):
-    path = write(tmp_path / "a.txt", "one\n\ntwo")
-    assert {block.split for block in read_blocks([path], eval_fraction=1.0)} == {"eval"}
-
-
 def test_blocks_of_sentences(tmp_path):
-    path = write(tmp_path / "a.txt", "One. Two.\n\nThree. Four.")
-    assert read_blocks([path], split_sentences=True)[0].texts == ["One.\nTwo.", "Three.\nFour."]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"eval_fraction": 1e-9}, "no document fell into the eval split"),
-        ({"eval_fraction": 0.999999}, "no document fell into the train split"),
-        ({"sentence_task": "nsp"}, "the train split has a single document"),
-    ],
-)
-def test_not_enough_documents(tmp_path, options, message):
-    with pytest.raises(UserError, match=message):
-        read_blocks([write(tmp_path / "a.txt", "one\ndocument")], **options)
+    path = write(tmp_path / "a.txt", "Mr. Smith paid 3.5 million. Why?\n\nThree. Four.")
+    [block] = read_blocks([path], split_sentences=True, eval_fraction=1.0)
+    assert block.split == "eval"
+    assert block.texts == ["Mr. Smith paid 3.5 million.\nWhy?", "Three.\nFour."]
 
 
 def make_hostile_text(rng):
@@ -263,7 +203,7 @@ def make_hostile_text(rng):
     return "\n".join(rng.choices(lines, k=rng.randrange(1, 60)))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_ranges_hold_every_document_once(tmp_path, seed, monkeypatch):
     rng = random.Random(seed)
     monkeypatch.setattr(corpus_files, "_CHUNK_BYTES", rng.choice([1, 7, 1000]))
@@ -301,10 +241,3 @@ def test_sources_are_large_files_cut_and_small_ones_together():
         (Range("b.txt"), Range("c.txt"), Range("d.gz")),
         (Range("e.txt"),),
     ]
-
-
-@pytest.mark.parametrize("name", ["a.csv", "b.TSV.gz", "c.json"])
-def test_tables_are_not_taken_for_text(tmp_path, name):
-    (tmp_path / name).write_bytes(b"id,text\n1,A day.\n")
-    with pytest.raises(UserError, match=r"no (compressed )?\.\w+ files are read here. Save it as"):
-        documents.expand_inputs([str(tmp_path / name)])

@@ -15,22 +15,8 @@ from albert_tf.errors import UserError
 from albert_tf.records import features
 from albert_tf.tokenizers import tokenization
 
-WORDS = [
-    "我们",
-    "在",
-    "2021",
-    "年",
-    "发布",
-    "了",
-    "全词",
-    "遮罩",
-    "的",
-    "BERT",
-    "模型",
-    "，",
-    " ",
-    "unseen",
-]
+WORDS = ["我们", "在", "2021", "年", "发布", "了", "全词", "遮罩", "的", "BERT", "模型", "，"]
+WORDS += ["unseen"]
 TEXT = "我们在2021年发布了全词遮罩的BERT 模型，unseen"
 CHARACTERS = sorted({c for word in WORDS for c in word if ord(c) > 127})
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *CHARACTERS]
@@ -46,10 +32,10 @@ def vocabulary(tmp_path):
 
 
 def cut(text):
-    """The longest of WORDS at each place."""
+    """Returns the one of WORDS at each place, or a character."""
     words = []
     while text:
-        words.append(max((word for word in WORDS if text.startswith(word)), key=len))
+        words.append(next((word for word in WORDS if text.startswith(word)), text[0]))
         text = text[len(words[-1]) :]
     return words
 
@@ -61,10 +47,10 @@ def _segmenter(monkeypatch):
 
 def test_pieces_within_a_chinese_word_continue_it(vocabulary):
     tokenizer = tokenization.load(str(vocabulary))
-    [ids] = chinese_words.encode_batch([TEXT], tokenizer, cut)
-    assert [piece % tokenizer.size for piece in ids] == tokenizer.encode(TEXT)
-    starts = chinese_words.find_word_starts(np.array(ids), tokenizer)
-    pieces = [tokenizer.id_to_piece(piece % tokenizer.size) for piece in ids]
+    [ids], continues = chinese_words.encode_batch([TEXT], tokenizer, cut)
+    assert ids == tokenizer.encode(TEXT)
+    starts = tokenizer.is_word_start[ids] & ~continues
+    pieces = [tokenizer.id_to_piece(piece) for piece in ids]
     bounds = [*np.flatnonzero(starts), len(ids)]
     words = ["".join(pieces[begin:end]) for begin, end in itertools.pairwise(bounds)]
     assert " ".join(words) == "我们 在 2021 年 发布 了 全词 遮罩 的 bert 模型 ， un##see##n"
@@ -86,14 +72,8 @@ def test_records_have_the_words(vocabulary, tmp_path):
     (tmp_path / "text.txt").write_text(f"{TEXT}\n" * 40, encoding="utf-8")
     shapes = {}
     for masking in ("static", "online"):
-        config = DataConfig(
-            max_seq_length=64,
-            max_predictions_per_seq=10,
-            masking=masking,
-            dupe_factor=1,
-            ngram=1,
-            word_segmenter="jieba",
-        )
+        changes = {"masking": masking, "dupe_factor": 1, "ngram": 1, "word_segmenter": "jieba"}
+        config = DataConfig(max_seq_length=64, max_predictions_per_seq=10, **changes)
         folder = create(config, vocabulary, tmp_path / masking, tmp_path / "text.txt")
         raw = tf.data.TFRecordDataset([f"{folder}/train-00000-000-00.tfrecord"]).batch(99)
         spec = features.unmasked(64) if masking == "online" else features.pretraining(64, 10)

@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
 import tiny_records
-from tiny_records import CORPUS, TESTS, contents, interrupt
+from tiny_records import CORPUS, TESTS, contents, interrupt, task
 
-from albert_tf import files
+from albert_tf.data_prep.corpus import worker_processes
 from albert_tf.data_prep.corpus.shards import Driver
 from albert_tf.data_prep.pretraining_data import dataset
 from albert_tf.errors import UserError
@@ -27,73 +28,40 @@ def test_finished_means_nothing_to_do(create, capsys):
     assert "is finished already: nothing to do" in capsys.readouterr().err
 
 
-def test_a_removed_shard_is_made_again_and_the_others_are_not(create):
+@pytest.mark.parametrize("is_finished", [True, False])
+@pytest.mark.parametrize("damage", [Path.unlink, lambda shard: shard.write_bytes(b"")])
+def test_a_damaged_shard_is_made_again_and_the_others_are_not(create, damage, is_finished):
     directory = create()
     before = contents(directory)
     first, *others = sorted(directory.glob("train-*"))
-    first.unlink()
+    damage(first)
+    if not is_finished:
+        (directory / "manifest.json").unlink()
     times = [path.stat().st_mtime_ns for path in others]
     assert contents(create()) == before
     assert [path.stat().st_mtime_ns for path in others] == times
 
 
-@pytest.mark.parametrize(("is_finished", "length"), [(True, 0), (False, 100)])
-def test_a_shortened_shard_is_made_again(create, is_finished, length):
-    directory = create()
-    before = contents(directory)
-    shard = min(directory.glob("train-*"))
-    shard.write_bytes(shard.read_bytes()[:length])
-    if not is_finished:
-        (directory / "manifest.json").unlink()
-    assert contents(create()) == before
-
-
-@pytest.mark.parametrize("content", [b"{\n", b'{"shards": {"../x": {}}}'])
 @pytest.mark.parametrize("name", ["done-00000.json", "shards-train-00000-000.json"])
-def test_shards_of_a_damaged_list_are_made_again(create, name, content):
+def test_shards_of_a_damaged_list_are_made_again(create, name):
     directory = create()
     before = contents(directory)
     for removed in ("manifest.json", "done-00000.json"):
         (directory / removed).unlink()
-    (directory / name).write_bytes(content)
+    (directory / name).write_bytes(b'{"shards": {"../x": {}}}')
     assert contents(create()) == before
 
 
-def test_a_damaged_identity_is_named(create):
-    path = create() / "identity.json"
-    path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
-    with pytest.raises(UserError, match=r"identity\.json is damaged: .* Take another folder"):
-        create()
-    path.unlink()
-    with pytest.raises(UserError, match=r"has no identity\.json"):
-        create()
-
-
-def test_a_second_run_in_the_folder_is_refused(create, tmp_path):
-    directory = create()
-    before = contents(directory)
-    with files.locking_folder(str(directory)):
-        (directory / "manifest.json").unlink()
-        with pytest.raises(UserError, match=" is in use by another process"):
-            create()
-    assert contents(create()) == before
-
-
-@pytest.mark.parametrize(
-    ("changes", "message", "finished"),
-    [
-        ({"seed": 1}, r"holds work with settings\.seed=0, not 1\. Take another folder", True),
-        ({"gzip": True}, "holds work with settings.gzip=False, not True", False),
-    ],
-)
-def test_a_folder_of_another_run(create, monkeypatch, changes, message, finished, tmp_path):
-    if finished:
-        create()
-    else:
-        interrupt(create, monkeypatch, 1)
+def test_a_folder_of_another_run(create, monkeypatch, tmp_path):
+    interrupt(create, monkeypatch, 1)
     before = contents(tmp_path / "out")
-    with pytest.raises(UserError, match=message):
-        create(**changes)
+    (tmp_path / "other.txt").write_text("Another text.\nOf two lines.")
+    for message, changes in [
+        (r"holds work with settings\.seed=0, not 1\. Take another folder", {"seed": 1}),
+        ("holds work with inputs=", {"inputs": [tmp_path / "other.txt"]}),
+    ]:
+        with pytest.raises(UserError, match=message):
+            create(**changes)
     assert contents(tmp_path / "out") == before
 
 
@@ -111,13 +79,6 @@ def test_a_store_of_objects_holds_the_same(create, vocabulary_dir):
     for name, content in contents(create(shard_megabytes=0.001)).items():
         if not name.startswith("vocabulary"):
             assert tf.io.gfile.GFile(f"ram://records/{name}", "rb").read() == content, name
-
-
-def test_a_folder_of_other_text(create, tmp_path):
-    create()
-    (tmp_path / "other.txt").write_text("Another text.\nOf two lines.")
-    with pytest.raises(UserError, match="holds work with inputs="):
-        create(inputs=[tmp_path / "other.txt"])
 
 
 @pytest.mark.parametrize("num_shards", [0, 3])
@@ -198,9 +159,7 @@ def test_killed_and_run_again(command, run_program, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--eval_fraction=0.00001"], "no document fell into the eval split"),
         (["--max_seq_length=3"], "max_seq_length must be at least 8."),
-        (["corpus.txt"], "not flags: corpus.txt."),
         (["--num_tasks=3", "--task_index=3"], "task_index=3: num_tasks=3 has the tasks 0 to 2."),
     ],
 )
@@ -209,7 +168,43 @@ def test_mistakes_are_named(run_program, command, flags, message):
     assert run_program(*arguments).startswith(f"create_pretraining_data: {message}")
 
 
+@pytest.mark.full
+def test_a_killed_process_is_an_error():
+    """The process kills itself."""
+    work = worker_processes.run(signal.raise_signal, (signal.SIGKILL,), [1, 2], 2)
+    with pytest.raises(UserError, match=r"a process has ended \(SIGKILL.*--num_processes=1"):
+        list(work)
+
+
 def test_beam_that_is_not_installed_is_named(run_program, command, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     _, *arguments = command("out", "--runner=DirectRunner")
     assert "--runner=DirectRunner needs Apache Beam: in an env" in run_program(*arguments)
+
+
+def test_tasks_make_together_what_one_process_makes(create, long_text, capsys):
+    changes = {"inputs": [long_text], "shard_megabytes": 0.002, "eval_fraction": 0.3}
+    alone = contents(create("alone", **changes))
+    assert {name[:11] for name in alone if name.startswith("train")} >= {"train-00003"}
+    capsys.readouterr()
+    for index in (2, 0, 0, 1):
+        folder = create("together", **changes, driver=task(index, 3))
+        finished = (folder / "manifest.json").exists()
+        assert finished == (index == 1)
+        if not finished:
+            assert "sources are not done by other tasks yet." in capsys.readouterr().out
+    assert "15 documents" not in capsys.readouterr().err
+    assert contents(folder) == alone
+    (folder / "train-00001-000-00.tfrecord").unlink()
+    create("together", **changes, driver=task(0, 3))
+    assert not (folder / "manifest.json").exists()
+    create("together", **changes, driver=task(1, 3))
+    assert contents(folder) == alone
+
+
+def test_a_task_with_another_setting_leaves_nothing(create, tmp_path):
+    """Its list of shards would be of another run for all others."""
+    create("out", driver=task(0, 2))
+    with pytest.raises(UserError, match=r"holds work with settings\.seed=0, not 7"):
+        create("out", driver=task(1, 2), seed=7)
+    assert len(contents(create("out", driver=task(1, 2)))) > 1

@@ -12,21 +12,18 @@ from albert_tf.records import features
 
 S, P = 11, 4
 TOKENIZER = SimpleNamespace(cls_id=2, sep_id=3)
-PAIR = Pair(np.array([130, 16_384]), np.array([7, 8, 2_000_000]), 1)
-
-
+PAIR = Pair(np.array([[130, 16_384], [1, 0]]), np.array([[7, 8, 2_000_000], [1, 0, 1]]), 1)
 CONFIG = DataConfig(max_seq_length=S, max_predictions_per_seq=P)
 
 
 def make_masked(num_predictions=2, pair=PAIR):
-    ids = shard_writer.make_sequence(pair, TOKENIZER)
-    starts = np.array([True, True, False, True, True, False, True, True])[: len(ids)]
+    ids, starts = shard_writer.make_sequence(pair, TOKENIZER)
     labels = np.full(num_predictions, 20_000)
-    return Masked(ids, np.arange(1, 1 + num_predictions), labels, starts)
+    return Masked(ids, np.arange(1, 1 + num_predictions), labels, starts > 0)
 
 
 def test_batch():
-    other = Pair(np.array([9]), np.array([10]), 0)
+    other = Pair(np.array([[9], [1]]), np.array([[10], [0]]), 0)
     arrays = shard_writer.make_batch([make_masked(), make_masked(0, other)], [PAIR, other], CONFIG)
     batch = {name: array.astype(int).tolist() for name, array in arrays.items()}
     assert batch == {
@@ -36,7 +33,7 @@ def test_batch():
         ],
         "input_mask": [[1] * 8 + [0] * 3, [1] * 5 + [0] * 6],
         "segment_ids": [[0] * 4 + [1] * 4 + [0] * 3, [0] * 3 + [1] * 2 + [0] * 6],
-        "token_boundary": [[1, 1, 0, 1, 1, 0, 1, 1, 0, 0, 0], [1, 1, 0, 1, 1] + [0] * 6],
+        "token_boundary": [[1, 1, 0, 1, 1, 0, 1, 1, 0, 0, 0], [1, 1, 1, 0, 1] + [0] * 6],
         "masked_lm_positions": [[1, 2, 0, 0], [0] * 4],
         "masked_lm_ids": [[20_000, 20_000, 0, 0], [0] * 4],
         "masked_lm_weights": [[1, 1, 0, 0], [0] * 4],
@@ -55,8 +52,14 @@ def random_batch(max_int, num_examples=29, lengths=(512, 77)):
     }
 
 
-@pytest.mark.parametrize("max_int", [2, 128, 129, 30_000, 1 << 21, 1 << 35, 1 << 62])
-@pytest.mark.parametrize("lengths", [(512, 77), (13, 5), (5000, 4000)])
+@pytest.mark.parametrize(
+    ("max_int", "lengths"),
+    [
+        *((most, (13, 5)) for most in (2, 128, 129, 30_000, 1 << 21, 1 << 35, 1 << 62)),
+        (30_000, (512, 77)),
+        (30_000, (5000, 4000)),
+    ],
+)
 def test_serialize_gives_the_bytes_of_protobuf(max_int, lengths):
     batch = random_batch(max_int, lengths=lengths)
     rows = [
@@ -67,11 +70,6 @@ def test_serialize_gives_the_bytes_of_protobuf(max_int, lengths):
         for i in range(29)
     ]
     assert record_writer.serialize(batch) == [features.to_example(row) for row in rows]
-
-
-def test_serialize_refuses_what_it_cannot_hold():
-    with pytest.raises(AssertionError):
-        record_writer.serialize({"input_ids": np.array([[3, -1]])})
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 
@@ -5,21 +7,24 @@ from albert_tf.data_prep.pretraining_data import segments
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.data_prep.pretraining_data.segments import Encoded, Pair
 
-# Even ids start words.
-IS_WORD_START = np.arange(100_000) % 2 == 0
+
+def to_tokens(ids):
+    """Even ids start words."""
+    return np.array([ids, np.array(ids) % 2 == 0])
 
 
 def encoded(*lengths, first=0, file=0):
     """A document whose ids count up from `first`, so that every token tells its place."""
-    ids = np.arange(first, first + sum(lengths))
-    return Encoded(ids, [0, *np.cumsum(lengths).tolist()], file)
+    tokens = to_tokens(range(first, first + sum(lengths)))
+    return Encoded(tokens, [0, *np.cumsum(lengths).tolist()], file)
 
 
 def pairs(documents, index=0, *, seed=0, **options):
     defaults = {"max_seq_length": 22, "max_predictions_per_seq": 1, "short_seq_prob": 0.0}
     config = DataConfig(**{**defaults, **options})
     rng = np.random.default_rng(seed)
-    return list(segments.make_pairs(documents, index, rng, IS_WORD_START.__getitem__, config))
+    made = segments.make_pairs(documents, index, rng, config)
+    return [Pair(pair.first[0], pair.second[0], pair.label) for pair in made]
 
 
 def in_order(pair):
@@ -30,7 +35,7 @@ def in_order(pair):
 LENGTHS = (3, 8, 5, 1, 12, 7, 30, 2, 2, 9)
 
 
-@pytest.mark.parametrize("seed", range(7))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("one_segment", ["split", "skip"])
 def test_sop_pairs_are_neighbours_in_one_document(seed, one_segment):
     document = encoded(*LENGTHS)
@@ -40,13 +45,14 @@ def test_sop_pairs_are_neighbours_in_one_document(seed, one_segment):
     for chunk in text:
         assert chunk.tolist() == list(range(chunk[0], chunk[0] + len(chunk)))
     if one_segment == "split":  # nothing is lost
-        assert np.concatenate(text).tolist() == document.ids.tolist()
+        assert np.concatenate(text).tolist() == document.tokens[0].tolist()
     assert all(len(pair.first) and len(pair.second) for pair in made)
 
 
 def test_chunks_are_the_fewest_sentences_that_reach_the_target():
     made = pairs([encoded(*LENGTHS)], sentence_task="none")
-    assert [segments.count_tokens(pair) for pair in made] == [29, 37, 13]
+    assert [len(pair.first) + len(pair.second) for pair in made] == [29, 37, 13]
+    assert all(pair.label == 0 and pair.first[-1] + 1 == pair.second[0] for pair in made)
 
 
 def test_cuts_lie_between_sentences_and_are_uniform():
@@ -69,12 +75,6 @@ def test_labels(task, share):
     assert np.mean(labels) == pytest.approx(share, abs=0.05)
 
 
-def test_without_a_task_segments_follow_one_another():
-    for pair in pairs([encoded(*LENGTHS)], sentence_task="none"):
-        assert pair.label == 0
-        assert pair.first[-1] + 1 == pair.second[0]
-
-
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_nsp_takes_random_segments_from_other_documents_and_loses_nothing(index):
     documents = [encoded(*LENGTHS, first=1000 * i) for i in range(3)]
@@ -88,7 +88,7 @@ def test_nsp_takes_random_segments_from_other_documents_and_loses_nothing(index)
             sources |= others
             used |= {*pair.first.tolist(), *(pair.second.tolist() if pair.label == 0 else ())}
     assert sources == {0, 1, 2}
-    assert used >= set(documents[index].ids.tolist())
+    assert used >= set(documents[index].tokens[0].tolist())
 
 
 @pytest.mark.parametrize(
@@ -106,19 +106,12 @@ def test_random_segments_are_of_documents_of_the_chosen_files(random_from, expec
     assert sources == expected
 
 
-def test_nsp_uses_the_sentences_after_a_random_one_again():
-    documents = [encoded(*[3] * 60), encoded(*[3] * 60, first=900)]
-    made = pairs(documents, sentence_task="nsp")
-    own = [pair.first if pair.label else np.concatenate(pair[:2]) for pair in made]
-    assert np.concatenate(own).tolist() == documents[0].ids.tolist()
-
-
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_nsp_loses_nothing_of_a_split_sentence_in_any_pass(seed):
     documents = [encoded(41, 30, 2), encoded(*[3] * 60, first=900)]
     made = pairs(documents, seed=seed, sentence_task="nsp", one_segment="split")
     own = [pair.first if pair.label else np.concatenate(pair[:2]) for pair in made]
-    text = documents[0].ids.tolist()
+    text = documents[0].tokens[0].tolist()
     used = np.concatenate(own).tolist()
     assert used == text[: len(used)]
     assert len(used) >= len(text) - 2  # a last word alone cannot be split
@@ -131,12 +124,9 @@ def test_one_segment_is_split_at_the_start_of_a_word():
 
 
 def test_one_segment_without_a_second_word_is_dropped():
-    document = Encoded(np.array([2, 1, 1, 1]), [0, 4])
+    document = Encoded(to_tokens([2, 1, 1, 1]), [0, 4])
     assert pairs([document]) == []
     assert pairs([encoded(1)]) == []
-
-
-def test_one_segment_is_skipped():
     assert pairs([encoded(11)], one_segment="skip") == []
 
 
@@ -152,10 +142,8 @@ def test_one_segment_as_published():
 
 def test_short_sequences():
     document = encoded(*[1] * 400)
-    lengths = [
-        segments.count_tokens(pairs([document], seed=seed, short_seq_prob=0.4)[0])
-        for seed in range(500)
-    ]
+    first = [pairs([document], seed=seed, short_seq_prob=0.4)[0] for seed in range(500)]
+    lengths = [len(pair.first) + len(pair.second) for pair in first]
     assert np.mean(np.array(lengths) < 19) == pytest.approx(0.4 * 17 / 18, abs=0.06)
     assert set(lengths) == set(range(2, 20))
 
@@ -170,26 +158,23 @@ def popped_one_by_one(first, second, max_num_tokens):
     return first, second
 
 
-@pytest.mark.parametrize("max_num_tokens", [6, 7, 13])
+@pytest.mark.parametrize("max_num_tokens", [6, 7])
 def test_truncate_to_the_published_lengths(max_num_tokens):
     rng = np.random.default_rng(0)
-    for first in range(1, 21):
-        for second in range(1, 21):
-            pair = Pair(np.arange(first), np.arange(second), 1)
-            cut = segments.truncate_pair(pair, max_num_tokens, rng)
-            lengths = (len(cut.first), len(cut.second))
-            assert lengths == popped_one_by_one(first, second, max_num_tokens)
-            assert cut.label == 1
+    for first, second in itertools.product(range(1, 13), repeat=2):
+        pair = Pair(to_tokens(range(first)), to_tokens(range(second)), 1)
+        cut = segments.truncate_pair(pair, max_num_tokens, rng)
+        lengths = (cut.first.shape[1], cut.second.shape[1])
+        assert lengths == popped_one_by_one(first, second, max_num_tokens)
+        assert cut.label == 1
 
 
 def test_truncate_drops_from_both_ends():
     rng = np.random.default_rng(0)
-    pair = Pair(np.arange(30), np.arange(4), 0)
-    fronts = []
-    for _ in range(400):
-        cut = segments.truncate_pair(pair, 14, rng)
-        assert np.diff(cut.first).tolist() == [1] * 9
-        fronts.append(cut.first[0])
+    pair = Pair(to_tokens(range(30)), to_tokens(range(4)), 0)
+    cuts = [segments.truncate_pair(pair, 14, rng).first[0] for _ in range(400)]
+    assert all(np.diff(cut).tolist() == [1] * 9 for cut in cuts)
+    fronts = [cut[0] for cut in cuts]
     # Twenty tosses of a coin.
     assert np.mean(fronts) == pytest.approx(10, abs=0.4)
     assert np.std(fronts) == pytest.approx(5**0.5, abs=0.3)

@@ -7,108 +7,71 @@ from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
 from albert_tf.kinds.base import TaskSplit
 
-PARSES = "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence1_parse"
-# Task -> split -> (the first row, or none; a row; its texts; its label).
-ROWS = {
-    "cola": {
-        "train": (
-            "",
-            "gj04\t0\t*\tThe keeper slept the lamp.",
-            ["The keeper slept the lamp."],
-            "0",
-        ),
-        "dev": ("", "gj04\t1\t\tThe keeper slept.", ["The keeper slept."], "1"),
-        "test": ("index\tsentence", "5\tThe lamp went out.", ["The lamp went out."], None),
-    },
-    "sst-2": {
-        "train": ("sentence\tlabel", "a bright lamp \t1", ["a bright lamp "], "1"),
-        "test": ("index\tsentence", "5\ta dull lamp .", ["a dull lamp ."], None),
-    },
-    "mrpc": {
-        "dev": (
-            "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
-            "1\t70\t71\tHe climbed .\tHe went up .",
-            ["He climbed .", "He went up ."],
-            "1",
-        ),
-        "test": (
-            "index\t#1 ID\t#2 ID\t#1 String\t#2 String",
-            "5\t70\t71\tHe climbed .\tHe slept .",
-            ["He climbed .", "He slept ."],
-            None,
-        ),
-    },
-    "sts-b": {
-        "train": (
-            "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore",
-            "0\tcaptions\tM\t2012\t1\tnone\tnone\tA man sails.\tA man rows.\t3.800",
-            ["A man sails.", "A man rows."],
-            3.8,
-        ),
-    },
-    "qqp": {
-        "train": (
-            "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
-            "9\t1\t2\tWho sails?\tWho rows?\t0",
-            ["Who sails?", "Who rows?"],
-            "0",
-        ),
-        "test": ("id\tquestion1\tquestion2", "5\tWho?\tWhen?", ["Who?", "When?"], None),
-    },
-    "mnli": {
-        "train": (
-            f"{PARSES}\tsentence1\tsentence2\tlabel1\tgold_label",
-            "0\t1\t1n\tfiction\t( a )\t(R a)\tIt rained.\tIt was wet.\tneutral\tentailment",
-            ["It rained.", "It was wet."],
-            "entailment",
-        ),
-        "dev_mismatched": (
-            f"{PARSES}\tsentence1\tsentence2\tlabel1\tlabel2\tlabel3\tgold_label",
-            "0\t1\t1n\tletters\t( a )\t(R a)\tIt rained.\tIt was dry.\tx\ty\tz\tcontradiction",
-            ["It rained.", "It was dry."],
-            "contradiction",
-        ),
-        "test_mismatched": (
-            f"{PARSES}\tsentence1\tsentence2",
-            "5\t1\t1n\tletters\t( a )\t(R a)\tIt rained.\tIt was dark.",
-            ["It rained.", "It was dark."],
-            None,
-        ),
-    },
-    "qnli": {
-        "dev": (
-            "index\tquestion\tsentence\tlabel",
-            "0\tWho sails?\tA man sails.\tentailment",
-            ["Who sails?", "A man sails."],
-            "entailment",
-        ),
-    },
-    "rte": {
-        "dev": (
-            "index\tsentence1\tsentence2\tlabel",
-            "0\tHe sails.\tHe rows.\tnot_entailment",
-            ["He sails.", "He rows."],
-            "not_entailment",
-        ),
-    },
-    "wnli": {
-        "dev": (
-            "index\tsentence1\tsentence2\tlabel",
-            "0\tIt was wet.\tThe lamp was wet.\t0",
-            ["It was wet.", "The lamp was wet."],
-            "0",
-        ),
-    },
-    "ax": {
-        "test": (
-            "index\tsentence1\tsentence2",
-            "5\tIt is on.\tIt is not on.",
-            ["It is on.", "It is not on."],
-            None,
-        ),
-    },
-}
-CASES = [(name, split, *row) for name, splits in ROWS.items() for split, row in splits.items()]
+PARSES = "index|promptID|pairID|genre|sentence1_binary_parse|sentence1_parse"
+PAIR = "index|sentence1|sentence2"
+SCORED = "index|genre|filename|year|old_index|source1|source2|sentence1|sentence2|score"
+QQP = "id|qid1|qid2|question1|question2|is_duplicate", "9|1|2|Who sails?|Who rows?|0"
+# Task, split, the first row, or none; a row; its texts; its label. For tabs there are bars.
+CASES = [
+    ("cola", "train", "", "gj04|0|*|The keeper slept.", "The keeper slept.", "0"),
+    ("cola", "dev", "", "gj04|1||The keeper slept.", "The keeper slept.", "1"),
+    ("cola", "test", "index|sentence", "5|The lamp went out.", "The lamp went out.", None),
+    ("cola", "dev", "source|label|notes|sentence", "gj04|1||It went.", "It went.", "1"),
+    ("cola", "train", "sentence|label", "It went.|1", "It went.", "1"),
+    ("sst-2", "train", "sentence|label", "a bright lamp |1", "a bright lamp ", "1"),
+    ("sst-2", "test", "index|sentence", "5|a dull lamp .", "a dull lamp .", None),
+    (
+        "mrpc",
+        "dev",
+        "Quality|#1 ID|#2 ID|#1 String|#2 String",
+        "1|70|71|He .|Up .",
+        "He .|Up .",
+        "1",
+    ),
+    ("mrpc", "test", "index|#1 ID|#2 ID|#1 String|#2 String", "5|70|71|He|Up", "He|Up", None),
+    (
+        "sts-b",
+        "train",
+        SCORED,
+        "0|captions|M|2012|1|n|n|A man.|A sail.|3.800",
+        "A man.|A sail.",
+        3.8,
+    ),
+    ("qqp", "train", *QQP, "Who sails?|Who rows?", "0"),
+    ("qqp", "test", "id|question1|question2", "5|Who?|When?", "Who?|When?", None),
+    (
+        *("mnli", "train", f"{PARSES}|sentence1|sentence2|label1|gold_label"),
+        *("0|1|1n|fiction|( a )|(R a)|It rained.|It was wet.|neutral|entailment",),
+        *("It rained.|It was wet.", "entailment"),
+    ),
+    (
+        *("mnli", "dev_mismatched", f"{PARSES}|sentence1|sentence2|label1|label2|gold_label"),
+        *("0|1|1n|letters|( a )|(R a)|It rained.|It was dry.|x|y|contradiction",),
+        *("It rained.|It was dry.", "contradiction"),
+    ),
+    (
+        *("mnli", "test_mismatched", f"{PARSES}|sentence1|sentence2"),
+        *("5|1|1n|letters|( a )|(R a)|It rained.|It was dark.", "It rained.|It was dark.", None),
+    ),
+    (
+        "qnli",
+        "dev",
+        "index|question|sentence|label",
+        "0|Who?|A man.|entailment",
+        "Who?|A man.",
+        "entailment",
+    ),
+    (
+        "rte",
+        "dev",
+        f"{PAIR}|label",
+        "0|He sails.|He rows.|entailment",
+        "He sails.|He rows.",
+        "entailment",
+    ),
+    ("wnli", "dev", f"{PAIR}|label", "0|It was wet.|It was.|0", "It was wet.|It was.", "0"),
+    ("ax", "test", PAIR, "5|It is on.|It is not on.", "It is on.|It is not on.", None),
+]
 
 
 def write(tmp_path, name, split, *lines, end="\n"):
@@ -116,7 +79,7 @@ def write(tmp_path, name, split, *lines, end="\n"):
     layout = glue.LAYOUTS[name]
     folder = tmp_path / layout.folder
     folder.mkdir(exist_ok=True)
-    content = end.join(line for line in lines if line) + end
+    content = end.join(line.replace("|", "\t") for line in lines if line) + end
     (folder / layout.files[split]).write_bytes(content.encode(errors="surrogateescape"))
     return tmp_path
 
@@ -131,28 +94,24 @@ def read(tmp_path, name, split):
 
 
 def test_there_is_a_row_for_every_task():
-    assert ROWS.keys() == glue.LAYOUTS.keys()
+    assert {case[0] for case in CASES} == glue.LAYOUTS.keys()
 
 
 @pytest.mark.parametrize(("name", "split", "header", "row", "texts", "label"), CASES)
 def test_columns(tmp_path, name, split, header, row, texts, label):
-    write(tmp_path, name, split, header, row)
-    [example], _ = read(tmp_path, name, split)
-    assert example.texts == tuple(texts)
-    assert example.label == label
+    blank = ("\r\n", " \n\n", "\t\t\n")  # none of these is an example
+    write(tmp_path, name, split, header, row, *blank)
+    [example], num_skipped = read(tmp_path, name, split)
+    assert example.texts == tuple(texts.split("|"))
+    assert (example.label, num_skipped) == (label, 0)
     assert example.id == ("5" if split.startswith("test") else "0")
 
 
-def test_the_folder_of_the_task_may_be_named_itself(tmp_path):
-    root = write(tmp_path, "sst-2", "dev", "sentence\tlabel", "bright\t1")
-    path = find_file(root / "SST-2", "sst-2", "dev")
-    assert path == find_file(root, "sst-2", "dev")
-
-
-def test_the_official_file_is_taken_whatever_lies_beside_it(tmp_path):
+def test_the_official_file_is_found_in_either_folder(tmp_path):
     root = write(tmp_path, "mrpc", "train", "x")
     (root / "MRPC" / "train.completed-3668.tsv").touch()
-    assert find_file(root, "mrpc", "train") == str(root / "MRPC" / "train.tsv")
+    expected = str(root / "MRPC" / "train.tsv")
+    assert find_file(root, "mrpc", "train") == find_file(root / "MRPC", "mrpc", "train") == expected
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -168,48 +127,17 @@ def test_quotes_marks_and_separators_are_text(tmp_path, end):
     ]
 
 
-def test_rows_short_of_fields_are_skipped_and_counted(tmp_path):
-    header, row = ROWS["qqp"]["train"][:2]
-    short = ["1\t2\t3\tWhy is", "it?\tWhy?\t0"]  # a row that a line feed cut in two
-    write(tmp_path, "qqp", "train", header, row, *short, row)
+def test_rows_short_of_fields_are_skipped_and_counted_but_of_a_test_file(tmp_path):
+    short = ["1|2|3|Why is", "it?|Why?|0"]  # a row that a line feed cut in two
+    write(tmp_path, "qqp", "train", *QQP, *short, QQP[1])
     examples, num_skipped = read(tmp_path, "qqp", "train")
-    assert num_skipped == 2
-    assert [example.id for example in examples] == ["0", "3"]
-
-
-def test_no_row_of_a_test_file_is_skipped(tmp_path):
-    header, row = ROWS["qqp"]["test"][:2]
-    write(tmp_path, "qqp", "test", header, row, "6\tWho?")
+    assert ([example.id for example in examples], num_skipped) == (["0", "3"], 2)
+    write(tmp_path, "qqp", "test", "id|question1|question2", "5|Who?|When?", "6|Who?")
     examples, num_skipped = read(tmp_path, "qqp", "test")
-    assert num_skipped == 0
-    assert [(example.id, example.texts) for example in examples] == [
-        ("5", ("Who?", "When?")),
-        ("6", ("Who?", "")),
-    ]
-
-
-@pytest.mark.parametrize(("name", "split", "header", "row", "texts", "label"), CASES[::5])
-@pytest.mark.parametrize("blank", ["\n", "\r\n", " \n\n", "\t\t\n"])
-def test_a_blank_line_is_no_example(tmp_path, name, split, header, row, texts, label, blank):
-    write(tmp_path, name, split, header, row, blank, end="\n")
-    examples, num_skipped = read(tmp_path, name, split)
-    assert [example.texts for example in examples] == [tuple(texts)]
-    assert num_skipped == 0
-
-
-@pytest.mark.parametrize("split", ["train", "dev"])
-@pytest.mark.parametrize(
-    ("header", "row"),
-    [
-        ("sentence\tlabel", "It went.\t1"),
-        ("source\tlabel\tnotes\tsentence", "gj04\t1\t\tIt went."),
-    ],
-)
-def test_cola_with_a_header(tmp_path, split, header, row):
-    write(tmp_path, "cola", split, header, row)
-    examples, num_skipped = read(tmp_path, "cola", split)
-    assert [tuple(example) for example in examples] == [("0", ("It went.",), "1")]
-    assert num_skipped == 0
+    assert ([example.texts for example in examples], num_skipped) == (
+        [("Who?", "When?"), ("Who?", "")],
+        0,
+    )
 
 
 def test_quotes_around_every_field_are_warned_of(tmp_path, capsys):
@@ -223,23 +151,18 @@ def test_quotes_around_every_field_are_warned_of(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
-RTE = ROWS["rte"]["dev"][:2]
-SCORED = (ROWS["sts-b"]["train"][0], "0\ta\tb\t1\t1\tn\tn\tHe.\tShe.\t")
+RTE = f"{PAIR}|label", "0|He sails.|He rows.|not_entailment"
 
 
 @pytest.mark.parametrize(
     ("name", "lines", "message"),
     [
         ("cola", ("text,verdict", "It went.,1"), "all 2 rows have fewer than 4 fields, with ta"),
-        ("sst-2", ("sentence\tlabel\tlabel", "x\t1\t0"), "2 columns are called 'label'"),
-        ("sst-2", ("sentence\tlabel", "x\t1", "caf\udce9\t1"), "line 3: this is not UTF-8"),
-        ("rte", (*RTE, "1\ta\tb\tperhaps"), "line 3: 'perhaps'.*entailment, not_entailment"),
-        ("rte", ("index\tpremise\tlabel", "0\ta\tx"), "no column 'sentence1'. It has index, pr"),
-        ("rte", (), "is empty"),
-        *(
-            ("sts-b", (SCORED[0], SCORED[1] + x), f"line 2: the label '{x}' is not a number")
-            for x in ("", "high", "nan", "inf")
-        ),
+        ("sst-2", ("sentence|label|label", "x|1|0"), "2 columns are called 'label'"),
+        ("sst-2", ("sentence|label", "x|1", "caf\udce9|1"), "line 3: this is not UTF-8"),
+        ("rte", (*RTE, "1|a|b|perhaps"), "line 3: 'perhaps'.*entailment, not_entailment"),
+        ("rte", ("index|premise|label", "0|a|x"), "no column 'sentence1'. It has index, pr"),
+        ("sts-b", (SCORED, "0|a|b|1|1|n|n|He.|She.|high"), "line 2: the label 'high' is not a nu"),
     ],
 )
 def test_mistakes_in_a_file_are_named_with_their_place(tmp_path, name, lines, message):
@@ -248,10 +171,13 @@ def test_mistakes_in_a_file_are_named_with_their_place(tmp_path, name, lines, me
         read(tmp_path, name, "dev")
 
 
-def test_an_unknown_split_or_missing_file_is_named(tmp_path):
-    with pytest.raises(
-        UserError, match=r"rte has no split 'dev_mismatched'. It has train, dev, test"
-    ):
-        find_file(tmp_path, "rte", "dev_mismatched")
-    with pytest.raises(UserError, match=r"holds no MNLI/dev_matched.tsv"):
-        find_file(tmp_path, "mnli", "dev")
+@pytest.mark.parametrize(
+    ("name", "split", "message"),
+    [
+        ("rte", "dev_mismatched", "rte has no split 'dev_mismatched'. It has train, dev, test"),
+        ("mnli", "dev", r"holds no MNLI/dev_matched.tsv"),
+    ],
+)
+def test_an_unknown_split_or_missing_file_is_named(tmp_path, name, split, message):
+    with pytest.raises(UserError, match=message):
+        find_file(tmp_path, name, split)

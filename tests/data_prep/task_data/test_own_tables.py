@@ -49,34 +49,17 @@ def test_every_format_has_the_same_examples(write, suffix):
 
 
 def test_a_text_of_csv_may_have_several_lines(write):
-    path = write("dev.csv", 'text,label\n"one,\ntwo",good\nthree,bad\n')
+    long = "lamp " * 30_000
+    path = write("dev.csv", f'text,label\n"one,\ntwo",good\n"{long}",bad\n')
     examples = read(path, columns=Columns())
-    assert examples == [("0", ("one,\ntwo",), "good"), ("1", ("three",), "bad")]
-
-
-def test_a_pair(write):
-    columns = Columns(text="b", second_text="a", label="c")
-    path = write("dev.tsv", "a\tb\tc\nfirst\tsecond\tgood\n")
-    assert read(path, columns=columns) == [("0", ("second", "first"), "good")]
-
-
-def test_a_text_of_csv_may_be_long(write):
-    text = "lamp " * 30_000
-    path = write("dev.csv", f'text,label\n"{text}",good\n')
-    assert read(path, columns=Columns()) == [("0", (text,), "good")]
+    assert examples == [("0", ("one,\ntwo",), "good"), ("1", (long,), "bad")]
 
 
 @pytest.mark.parametrize("name", ["dev.csv", "dev.tsv"])
 def test_the_header_is_the_first_line_that_is_not_blank(write, name):
     comma = {"dev.csv": ",", "dev.tsv": "\t"}[name]
-    path = write(name, f"\n\ntext{comma}label\nx{comma}good\n")
+    path = write(name, f"\n\ntext{comma}label\nx{comma}good\n {comma} \n \r\n")
     assert read(path, columns=Columns()) == [("0", ("x",), "good")]
-
-
-def test_regression(write):
-    path = write("dev.jsonl", '{"text": "x", "label": 4}\n{"text": "y", "label": "-2.5"}\n')
-    examples = read(path, task_table.make_own("regression"), columns=Columns())
-    assert [label for _, _, label in examples] == [4.0, -2.5]
 
 
 CHOICE = "text,question,x,y,z,label\nFog rose.,It was _ then.,wet,dry,hot,A\n"
@@ -97,37 +80,18 @@ def test_multiple_choice(write, question, endings):
     assert read(path, task, columns=columns) == [("0", ("Fog rose.", *endings), "A")]
 
 
-QUIZ = task_table.make_own("multiple_choice", ["A", "B", "C"])
-
-
-@pytest.mark.parametrize(
-    ("task", "choices", "message"),
-    [
-        (QUIZ, (), "multiple_choice needs --choice_columns"),
-        (QUIZ, ("x", "y"), "--choice_columns names 2 columns, but .* has 3 choices"),
-        (TASK, ("x", "y"), "--choice_columns is not for classification"),
-    ],
-)
-def test_choices_must_be_those_of_the_task(write, task, choices, message):
-    with pytest.raises(UserError, match=message):
-        read(write("test.csv", CHOICE), task, "test", Columns(choices=choices))
-
-
 def test_labels_are_those_of_train_in_order_and_logged(write, capsys):
-    path = write("train.csv", "text,label\nx,yse\ny,yes\nz,no\nx,yes\n")
+    path = write("train.csv", 'text,label\nx,"y, e"\ny,yes\nz,no\nx,yes\n')
     task = make_task("classification", Columns(), train_file=path)
-    assert task.labels == ("no", "yes", "yse")
-    assert capsys.readouterr().err == f"3 labels in {path}: no, yes, yse\n"
+    assert task.labels == ("no", "y, e", "yes")
+    assert capsys.readouterr().err == f'3 labels in {path}: no, "y, e", yes\n'
+    with pytest.raises(UserError, match=r'is not a label of own, which has no, "y, e", yes\.'):
+        task.parse_label("d", "dev.csv, line 2")
     make_task("classification", Columns(), labels=["no", "yes"], train_file=path)
     assert capsys.readouterr().err == ""
 
 
 MANY = [f"x,a{i}\n" for i in range(101)]
-
-
-def test_a_hundred_labels_are_not_too_many(write):
-    path = write("train.csv", "".join(["text,label\n", *MANY[:100]]))
-    assert len(make_task("classification", Columns(), train_file=path).labels) == 100
 
 
 def test_labels_that_are_numbers_are_in_numerical_order(write):
@@ -153,24 +117,12 @@ def test_two_labels_for_one_are_refused(write, one, other, message):
     assert make_task("classification", Columns(), labels=[one, other]).labels == (one, other)
 
 
-@pytest.mark.parametrize(("name", "row"), [("dev.tsv", " \t "), ("dev.csv", " , ")])
-def test_a_row_of_spaces_is_blank(write, name, row):
-    comma = row.strip(" ")
-    path = write(name, f"text{comma}label\nx{comma}good\n{row}\n \r\n")
-    assert read(path, columns=Columns()) == [("0", ("x",), "good")]
-
-
-@pytest.mark.parametrize("split", ["test", "test_mismatched"])
-@pytest.mark.parametrize(("header", "label"), [("text\tlabel", "good"), ("text\tother", None)])
-def test_a_test_file_may_lack_labels(write, split, header, label):
-    path = write("test.tsv", f"{header}\nx\tgood\n")
-    assert read(path, split=split, columns=Columns()) == [("0", ("x",), label)]
-
-
 @pytest.mark.parametrize(
     "task", [TASK, task_table.make_own("regression")], ids=lambda task: task.kind
 )
 def test_labels_of_a_test_file_may_be_empty(write, task):
+    path = write("test.csv", "text,other\nx,good\ny,bad\n")
+    assert [label for *_, label in read(path, task, "test_mismatched", Columns())] == [None, None]
     path = write("test.csv", "text,label\nx,\ny,\n")
     assert [label for *_, label in read(path, task, "test", Columns())] == [None, None]
     path = write("test.jsonl", '{"text": "x", "label": null}\n{"text": "y"}\n')
@@ -180,18 +132,9 @@ def test_labels_of_a_test_file_may_be_empty(write, task):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        (
-            "dev.tsv",
-            "text\tclass\nx\tgood\n",
-            "dev.tsv: there is no column 'label'. It has text, cl",
-        ),
-        (
-            "dev.csv",
-            "text,label\nx,good\ny,fair\n",
-            "dev.csv, line 3: 'fair' is not a label of own, ",
-        ),
+        ("dev.tsv", "text\tclass\nx\tgood\n", "no column 'label'. It has text, cl"),
+        ("dev.csv", "text,label\nx,good\ny,fair\n", "dev.csv, line 3: 'fair' is not a label of"),
         ("dev.csv", "text,label\nx,good\ny,z,bad\n", "line 3: 3 fields, but the header has 2"),
-        ("dev.csv", 'text,label\n"x\ny",good\n"z\n"\n', "line 4: 1 fields, .* Give the row all"),
         ("dev.csv", 'text,label\n"x,good\n', "line 2: this is not csv: unexpected end"),
         ("dev.csv", '"text";"label"\n"x";"good"\n', "line 1: .* Put commas between the fields"),
         (
@@ -199,55 +142,29 @@ def test_labels_of_a_test_file_may_be_empty(write, task):
             '{"text": "x", "label": "good"}\n{"label": "bad"}\n',
             "line 2.*no column 'te",
         ),
-        (
-            "dev.jsonl",
-            '{"text": "x", "label": null}\n',
-            "line 1: the label 'label' is empty: give one",
-        ),
+        ("dev.jsonl", '{"text": "x", "label": null}\n', "line 1: the label 'label' is empty: give"),
         ("dev.tsv", "text\tlabel\nx\tgood\ny\t\n", "line 3: the label 'label' is empty: give one"),
-        ("dev.jsonl", '{"text": "\\udc80", "label": "good"}\n', "line 1: this is not JSON"),
-        ("dev.jsonl", f"{'[' * 10_000}\n", "line 1: this is not JSON: maximum recursion"),
         ("dev.jsonl", '{"text": "x", "text": "y"}\n', "line 1: .* the key 'text' is there twice"),
         ("dev.jsonl", '["x", "good"]\n', "line 1: this is not a JSON object"),
         ("dev.csv", " \n", "dev.csv is empty"),
         ("dev.csv", ",,\n", "dev.csv has no header"),
         ("dev.json", '{"text": "x"}\n{"text": \n', "dev.json, line 2: this is not JSON"),
         ("dev.json", '[{"text": "x"', "dev.json' is not JSON"),
-        ("dev.json", '[{"text": "x", "label": "good"}, 3]', "entry 2: this is not a JSON object"),
         ("dev.json", "[]", "dev.json is empty"),
         ("dev.csv", "text,label,text\nx,good,y\n", "dev.csv: 2 columns are called 'text'"),
         ("dev.csv", "text,label\n ,good\n", "line 2: the column 'text' is ' ', not text"),
-        ("dev.csv", 'text,label\n"",good\n', "line 2: the column 'text' is empty. Give a text"),
         ("dev.csv", "text,label\na\0b,good\n", "line 2: there is a NUL byte, which no text has"),
-        ("dev.csv", 'text,label\nx,good\ny,"go\nod\n', "line 3: this is not csv: unexpected end"),
-        ("dev.csv", b"\x1f\x8bx", "dev.csv is compressed: unpack it"),
         ("dev.csv", b"PK\3\4", "dev.csv is a zip archive or a spreadsheet"),
         ("dev.csv", b"\xff\xfet\0", "dev.csv is UTF-16: convert it"),
-        ("dev.csv", "text".encode("utf-32"), "dev.csv is UTF-32: convert it"),
-        (
-            "dev.csv",
-            "text;label\nx, y;good\n",
-            "It has text;label. The fields seem to be separated by ';'. Save it",
-        ),
-        (
-            "dev.csv",
-            "text\tlabel\nx\tgood\n",
-            r"It has 'text\\tlabel'. The fields seem to be separated by '\\t'.",
-        ),
-        (
-            "dev.tsv",
-            "text,label\nx,good\n",
-            "It has text,label. .* Save it .* or with tabs as .tsv",
-        ),
+        ("dev.csv", "text;label\nx;good\n", "text;label. The fields seem to be separated by ';'"),
+        ("dev.csv", "text\tlabel\nx\tgood\n", r"The fields seem to be separated by '\\t'."),
+        ("dev.tsv", "text,label\nx,good\n", "It has text,label. .* or with tabs as .tsv"),
         ("dev.tsv", "text\tlabel\rx\tgood\r", "dev.tsv: its lines end with carriage returns"),
         ("dev.jsonl", '{"text": 3, "label": "good"}\n', "the column 'text' is '3', not text"),
-        ("dev.jsonl", '{"text": ["x"], "label": "good"}\n', r"'text' is \"\['x'\]\", not text"),
         ("dev.jsonl", '{"text": "x", "label": {"a": 1}}\n', "the label 'label' is .* give text or"),
         ("dev.jsonl", '{"text": "x", "label": true}\n', "the label 'label' is 'True': give text"),
         ("dev.csv", 'text,label\nx,"a\nb"\n', r"the label 'label' has several lines: 'a\\nb'"),
-        ("dev.jsonl", '{"text": "x", "label": NaN}\n', "line 1: the label 'label' is 'nan': give"),
         ("dev.tsv", '"text"\t"label"\n"x"\t"good"\n', "there is no column 'text'. It has \"text\""),
-        ("dev.csv", "cafe\u0301,text\nx,y\n", "no column 'label'. It has cafe\u0301, text.$"),
         ("dev.txt", "text\nx\n", "must end with one of .tsv, .csv, .jsonl, .json"),
     ],
 )
@@ -263,12 +180,7 @@ def test_bad_input_is_one_line_with_its_place(write, name, content, message):
         ("multiple_choice", Columns(), [], "multiple_choice needs --choice_columns"),
         ("regression", Columns(choices=("a", "b")), [], "choice_columns is not for regression"),
         ("classification", Columns(), [], "give --labels"),
-        (
-            "multiple_choice",
-            Columns(choices=("a", "b")),
-            ["1", "2", "3"],
-            "names 2 columns, but the task has 3 choices",
-        ),
+        ("multiple_choice", Columns(choices=("a", "b")), ["1", "2", "3"], "names 2 columns, but"),
     ],
 )
 def test_arguments_that_disagree_are_refused(kind, columns, labels, message):
@@ -303,20 +215,26 @@ def test_the_second_column_decides_whether_there_are_pairs(write):
     assert make_task("multiple_choice", choices).has_pairs is None
 
 
-@pytest.mark.parametrize("label", ["1_000", "１２", "1e39", "-4e38", "0x1", "infinity", "1 2", ""])
-def test_labels_that_are_no_numbers(label):
-    with pytest.raises(UserError, match="is not a number, and regression needs one"):
-        task_table.make_own("regression").parse_label(label, "dev.csv, line 2")
-
-
-@pytest.mark.parametrize("label", ["1", " -2.5", "+.5e-3 ", "3.", "1E5"])
-def test_labels_that_are_numbers(label):
+@pytest.mark.parametrize(
+    ("labels", "are_numbers"),
+    [
+        (["1", " -2.5", "+.5e-3 ", "3.", "1E5"], True),
+        (["1_000", "１２", "1e39", "-4e38", "0x1", "infinity", "1 2", ""], False),
+    ],
+)
+def test_labels_of_regression_are_numbers(labels, are_numbers):
     regression = task_table.make_own("regression")
-    assert regression.parse_label(label, "dev.csv") == float(label)
+    for label in labels:
+        if are_numbers:
+            assert regression.parse_label(label, "dev.csv") == float(label)
+        else:
+            with pytest.raises(UserError, match="is not a number, and regression needs one"):
+                regression.parse_label(label, "dev.csv, line 2")
 
 
-@pytest.mark.parametrize("value", [None, "", " ", [], {}, True, float("nan")])
-@pytest.mark.parametrize("kind", ["regression", "sentence_embedding"])
+@pytest.mark.parametrize(
+    ("kind", "value"), [("regression", None), ("regression", True), ("sentence_embedding", " ")]
+)
 def test_what_is_no_id(write, kind, value):
     row = {"text": "x", "second": "y", "label": 1, "id": value}
     columns, path = Columns(second_text="second", id="id"), write("dev.jsonl", json.dumps(row))
@@ -348,18 +266,6 @@ def test_a_train_file_without_labels_to_learn(write, kind, rows, message):
     path = write("train.csv", f"text,label\n{rows}")
     with pytest.raises(UserError, match=rf"train\.csv.* {message}"):
         make_task(kind, Columns(), train_file=path)
-
-
-def test_a_label_with_a_comma_is_quoted_in_the_log(write, capsys):
-    path = write("train.csv", 'text,label\nx,"a, b"\ny,c\n')
-    assert make_task("classification", Columns(), train_file=path).labels == ("a, b", "c")
-    assert 'train.csv: "a, b", c\n' in capsys.readouterr().err
-
-
-def test_labels_with_commas_are_quoted_in_a_mistake():
-    task = task_table.make_own("classification", ["a, b", "c"])
-    with pytest.raises(UserError, match=r'is not a label of own, which has "a, b", c\.'):
-        task.parse_label("d", "dev.csv, line 2")
 
 
 @pytest.mark.parametrize(

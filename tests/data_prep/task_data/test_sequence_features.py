@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from tiny_task_data import CHOICES, LONG, QUESTION, ROWS, TASK, S, read_examples, read_records
 
-from albert_tf.data_prep.pretraining_data import record_writer
 from albert_tf.kinds import task_table
-from albert_tf.kinds.base import Example, truncate_pair
+from albert_tf.kinds.base import truncate_pair
 from albert_tf.kinds.tables.task_rows import Columns
 from albert_tf.records import features, manifest
-from albert_tf.train_config import Lengths
 
 
 def rows_of(tokenizer, *texts):
@@ -50,12 +48,6 @@ def test_single_texts(write_rows, prepare, tokenizer):
     assert manifest.read(folder)["statistics"]["truncated"] == 1
 
 
-def test_texts_without_tokens(tokenizer):
-    examples = [Example("", ("", ""), None)]
-    records = TASK.kind.encode(examples, tokenizer, TASK.labels, Lengths(max_seq_length=S))
-    assert_row(records.make_batch(slice(None)), 0, rows_of(tokenizer, [], []))
-
-
 def test_pairs_are_truncated_as_if_token_by_token():
     for first, second, room in itertools.product(range(12), range(12), range(2, 14)):
         expected = [first, second]
@@ -86,20 +78,6 @@ def test_multiple_choice(write_rows, prepare, tokenizer):
     }
 
 
-def test_more_than_a_batch_of_examples(write_rows, prepare, tokenizer):
-    words = ["the", "keeper", "lamp", "rock", "bay"]
-    rows = [
-        {"text": words[i % 5], "second": words[i % 3], "label": ["no", "yes"][i % 2]}
-        for i in range(600)
-    ]
-    arrays = read_records(prepare(write_rows(rows)))
-    assert len(arrays[features.LABEL_IDS]) == 600
-    for i in (0, 255, 256, 599):
-        texts = (tokenizer.encode(words[i % 5]), tokenizer.encode(words[i % 3]))
-        assert_row(arrays, i, rows_of(tokenizer, *texts))
-        assert arrays[features.LABEL_IDS][i] == i % 2
-
-
 def test_regression(write_rows, prepare):
     task = task_table.make_own("regression")
     path = write_rows([{"text": "a", "label": 3.8}, {"text": "b", "label": -1}])
@@ -107,12 +85,6 @@ def test_regression(write_rows, prepare):
     labels = read_records(folder, task)[features.LABEL_IDS]
     np.testing.assert_array_equal(labels, np.array([[3.8], [-1]], np.float32))
     assert read_examples(folder) == [{"id": "0", "label": 3.8}, {"id": "1", "label": -1.0}]
-
-
-def test_floats_are_serialized_as_protobuf_does():
-    batch = {"label_ids": np.array([[0.5], [-3.25]], np.float32), "ids": np.array([[1, 2], [3, 4]])}
-    expected = [features.to_example({k: v[i] for k, v in batch.items()}) for i in range(2)]
-    assert record_writer.serialize(batch) == expected
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import shutil
 
 import pytest
 from tiny_task_data import CHOICES, PAIR, QUESTION, ROWS, TASK, S, read_examples
@@ -18,12 +17,13 @@ from albert_tf.train_config import Lengths
 
 
 def test_manifest_and_the_line_that_is_logged(write_rows, prepare, tokenizer, capsys):
-    folder = prepare(write_rows(ROWS))
+    folder = prepare(write_rows(ROWS), dataclasses.replace(TASK, has_pairs=True))
     contents = manifest.read(folder)
     assert contents["settings"] == {
         "task": "own",
         "kind": "classification",
         "labels": ["no", "yes"],
+        "has_pairs": True,
         "split": "train",
         "max_seq_length": S,
         "columns": {
@@ -43,13 +43,6 @@ def test_manifest_and_the_line_that_is_logged(write_rows, prepare, tokenizer, ca
     assert capsys.readouterr().err.splitlines()[-1] == line
 
 
-def test_manifests_of_own_tasks_say_whether_there_are_pairs(write_rows, prepare):
-    task = dataclasses.replace(TASK, has_pairs=True)
-    folder = prepare(write_rows(ROWS), task)
-    assert manifest.read(folder)["settings"]["has_pairs"] is True
-    assert prepare(write_rows(ROWS)) == folder  # an older dataset without has_pairs
-
-
 def test_a_complete_dataset_is_not_made_again(write_rows, prepare, capsys):
     path = write_rows(ROWS)
     folder = prepare(path)
@@ -60,33 +53,28 @@ def test_a_complete_dataset_is_not_made_again(write_rows, prepare, capsys):
     assert capsys.readouterr().err == f"own train: {folder} is there already.\n"
 
 
+def read_held_out(path, name="dev"):
+    return task_cache.read_examples(
+        TaskSplit(task=TASK, name=name, input_file=path, holds_out=True)
+    )
+
+
 def test_a_tenth_is_held_out_by_label_and_texts_stay_together(write_rows):
     numbers = [*range(35), *range(35)]
     rows = [{"text": f"text {k}", "label": "yes" if k < 14 else "no"} for k in numbers]
     path = write_rows(rows)
-    read = {
-        name: task_cache.read_examples(
-            TaskSplit(task=TASK, name=name, input_file=str(path), holds_out=True)
-        )
-        for name in ("train", "dev")
-    }
+    read = {name: read_held_out(path, name) for name in ("train", "dev")}
     texts = {name: {x.texts for x in examples} for name, examples in read.items()}
     assert not texts["train"] & texts["dev"]
     assert len(texts["train"] | texts["dev"]) == 35
     assert sum(map(len, read.values())) == 70
     labels = [x.label for x in read["dev"]]
     assert 2 <= labels.count("yes") <= 4 <= labels.count("no") <= 6
-    assert read["dev"] == task_cache.read_examples(
-        TaskSplit(task=TASK, name="dev", input_file=str(path), holds_out=True)
-    )
     rare = write_rows([{"text": f"{k}", "label": "no" if k < 15 else "yes"} for k in range(16)])
-    rare = TaskSplit(task=TASK, name="dev", input_file=str(rare), holds_out=True)
-    assert [x.label for x in task_cache.read_examples(rare)] == ["no"]
+    assert [x.label for x in read_held_out(rare)] == ["no"]
     alike = write_rows([{"text": x, "label": "yes"} for x in ("a  Day", "A day")])
     with pytest.raises(UserError, match="too few different texts to hold out some"):
-        task_cache.read_examples(
-            TaskSplit(task=TASK, name="dev", input_file=str(alike), holds_out=True)
-        )
+        read_held_out(alike)
 
 
 def test_answers_in_no_window_are_warned_of_each_time(tmp_path, tokenizer, capsys):
@@ -125,39 +113,20 @@ def test_the_name_depends_on_all_that_records_do(write_rows, prepare, tokenizer,
     assert prepare(path) not in folders
 
 
-def test_the_name_does_not_depend_on_how_the_path_is_written(
-    write_rows, prepare, tmp_path, monkeypatch
-):
-    folder = prepare(write_rows(ROWS))
-    monkeypatch.chdir(tmp_path)
-    assert prepare("rows.jsonl") == folder
-    (tmp_path / "elsewhere").mkdir()
-    assert prepare(shutil.copy("rows.jsonl", "elsewhere")) == folder
-
-
-def test_the_name_depends_on_the_level_of_race(prepare, tmp_path, monkeypatch):
+def test_the_name_depends_on_the_level_of_race_and_no_other_folder(prepare, tmp_path, monkeypatch):
     passage = {"article": "A", "questions": ["B"], "options": [["a", "b", "c", "d"]]}
-    for level in ("middle", "high"):
+    for level in ("middle", "high", "a", "b"):
         (tmp_path / level).mkdir()
         (tmp_path / level / "1.txt").write_text(json.dumps(passage))
-    race = task_table.get("race")
-    folder = prepare(str(tmp_path / "middle/1.txt"), race, "test", max_qa_length=5)
-    assert prepare(str(tmp_path / "high/1.txt"), race, "test", max_qa_length=5) != folder
+
+    def name(path):
+        return prepare(str(path), task_table.get("race"), "test", max_qa_length=5)
+
+    middle = name(tmp_path / "middle/1.txt")
+    assert name(tmp_path / "a/1.txt") == name(tmp_path / "b/1.txt") != middle
+    assert name(tmp_path / "high/1.txt") != middle
     monkeypatch.chdir(tmp_path / "middle")
-    assert prepare("1.txt", race, "test", max_qa_length=5) == folder
-
-
-def test_a_failure_leaves_nothing(write_rows, prepare, tmp_path, monkeypatch):
-    def fail(*_):
-        raise OSError("disk full")
-
-    path = write_rows(ROWS)
-    with monkeypatch.context() as context:
-        context.setattr(task_cache.record_writer, "serialize", fail)
-        with pytest.raises(OSError, match="disk full"):
-            prepare(path)
-    assert os.listdir(tmp_path) == ["rows.jsonl"]
-    assert len(read_examples(prepare(path))) == 3
+    assert name("1.txt") == middle
 
 
 def test_a_folder_that_another_program_finished_meanwhile_is_kept(
@@ -196,27 +165,22 @@ def test_a_folder_without_its_records_is_refused(write_rows, prepare):
 
 
 @pytest.mark.parametrize(
-    ("rows", "changes", "message"),
+    ("content", "changes", "message"),
     [
+        ("text,label\na,maybe\n", {}, "line 2: 'maybe' is not a label of own, .* no, yes"),
         (
-            [{"text": "a", "label": "maybe"}],
-            {},
-            "line 1: 'maybe' is not a label of own, .* no, yes",
+            "text,label\na,yes\na,yes\n",
+            {"id": "text"},
+            "line 3: the id 'a' is that of .*line 2, too",
         ),
-        (ROWS[:1] * 2, {"id": "text"}, "line 2: the id 'The lamp' is that of .*line 1, too"),
-        ([{"text": "a"}], {}, "no column 'label'"),
+        ("text,label\n", {}, r"dev\.csv has no examples"),
     ],
 )
-def test_bad_input_leaves_nothing(write_rows, prepare, tmp_path, rows, changes, message):
+def test_bad_input_leaves_nothing(prepare, tmp_path, content, changes, message):
+    (tmp_path / "dev.csv").write_text(content)
     with pytest.raises(UserError, match=message):
-        prepare(write_rows(rows), columns=Columns(**changes))
+        prepare(str(tmp_path / "dev.csv"), columns=Columns(**changes))
     assert not (tmp_path / "cache").exists()
-
-
-def test_a_table_of_only_a_header_is_refused(prepare, tmp_path):
-    (tmp_path / "dev.csv").write_text("text,label\n")
-    with pytest.raises(UserError, match=r"dev\.csv has no examples"):
-        prepare(str(tmp_path / "dev.csv"), columns=Columns())
 
 
 @pytest.mark.parametrize(
@@ -233,22 +197,21 @@ def test_lengths_that_do_not_fit_are_refused(write_rows, prepare, lengths, messa
         prepare(write_rows([{**QUESTION, "label": "C"}]), task, columns=CHOICES, **lengths)
 
 
-def test_sources_without_one_file_are_refused(tmp_path, tokenizer):
-    def prepare(name, input_file=None, **source):
-        split = TaskSplit(task=TASK, name=name, input_file=input_file, source=DataSource(**source))
-        task_cache.prepare(split, tokenizer, str(tmp_path), Lengths())
-
-    for name, more in (("train", ""), ("dev", " or --train_file, a tenth of which is held out")):
-        message = f"there is no file of {name}: give --{name}_file{more}, or --data_dir"
-        with pytest.raises(UserError, match=message):
-            prepare(name)
-    with pytest.raises(
-        UserError, match=r"no split 'valid'. Take one of train, dev, dev_mismatched"
-    ):
-        prepare("valid", data_dir=str(tmp_path))
-    for name in ("a.csv", "b.csv"):
-        (tmp_path / name).touch()
-    with pytest.raises(UserError, match=r"the file of dev: .* matches 2 files: name one"):
-        prepare("dev", input_file=str(tmp_path / "*.csv"))
-    with pytest.raises(UserError, match=r"the file of dev: no file matches 'none.csv'"):
-        prepare("dev", input_file="none.csv")
+@pytest.mark.parametrize(
+    ("name", "source", "message"),
+    [
+        ("train", {}, "there is no file of train: give --train_file, or --data_dir"),
+        ("dev", {}, "give --dev_file or --train_file, a tenth of which is held out, or --data_dir"),
+        ("valid", {"data_dir": "."}, r"no split 'valid'. Take one of train, dev, dev_mismatched"),
+        ("dev", {"input_file": "*.csv"}, r"the file of dev: \*.csv matches 2 files: name one"),
+        ("dev", {"input_file": "none.csv"}, r"the file of dev: no file matches 'none.csv'"),
+    ],
+)
+def test_sources_without_one_file_are_refused(tmp_path, monkeypatch, name, source, message):
+    monkeypatch.chdir(tmp_path)
+    for file in ("a.csv", "b.csv"):
+        (tmp_path / file).touch()
+    folder = DataSource(data_dir=source.get("data_dir"))
+    file = source.get("input_file")
+    with pytest.raises(UserError, match=message):
+        task_cache.read_examples(TaskSplit(task=TASK, name=name, input_file=file, source=folder))
