@@ -107,8 +107,8 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
     """
     task = split.task
     paths = find_files(split)
-    identity = _describe_records(split, paths, tokenizer, lengths)
-    name = f"{task.name}-{split.name}-{_sha256(json.dumps(identity, sort_keys=True).encode())[:16]}"
+    identity = json.dumps(_describe_records(split, paths, tokenizer, lengths), sort_keys=True)
+    name = f"{task.name}-{split.name}-{_sha256(identity.encode())[:16]}"
     folder = os.path.join(cache_dir, name)
     if _is_complete(folder):
         logging.info(f"{task.name} {split.name}: {folder} is there already.")
@@ -128,19 +128,8 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
         )
         write(records, temporary, lengths)
         statistics = {"examples": len(examples), "skipped_rows": num_skipped, **records.counts}
-        header: dict[str, Any] = {
-            "task": task.name,
-            "kind": task.kind.name,
-            "labels": list(task.labels),
-            **records.settings,
-        }
-        if task.name == task_table.OWN and task.has_pairs is not None:  # others are in the table
-            header["has_pairs"] = task.has_pairs
-        if task.name == task_table.OWN:
-            header["columns"] = dataclasses.asdict(split.source.columns)
-        used_lengths = token_lengths.select(lengths, task.kind)
         contents = {
-            "settings": {**header, "split": split.name, **used_lengths},
+            "settings": {**_describe(split, records), **token_lengths.select(lengths, task.kind)},
             "vocabulary": {"size": tokenizer.size, "sha256": tokenizer.sha256},
             "files": {task_dataset.RECORDS: records.size},
             "statistics": statistics,
@@ -153,6 +142,22 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
     logging.info(f"{task.name} {split.name}: {', '.join(counts)} -> {folder}")
     _warn_of_losses(statistics)
     return folder
+
+
+def _describe(split: TaskSplit, records: Records) -> dict[str, Any]:
+    """Returns the settings of a split, but for the lengths."""
+    task, own = split.task, {}
+    if task.name == task_table.OWN:  # others are in the table
+        own = {} if task.has_pairs is None else {"has_pairs": task.has_pairs}
+        own["columns"] = dataclasses.asdict(split.source.columns)
+    return {
+        "task": task.name,
+        "kind": task.kind.name,
+        "labels": list(task.labels),
+        **records.settings,
+        **own,
+        "split": split.name,
+    }
 
 
 def write(records: Records, folder: str, lengths: Lengths) -> None:

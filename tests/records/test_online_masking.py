@@ -21,7 +21,6 @@ TOKENIZER = SimpleNamespace(
     sep_id=3,
     mask_id=4,
     is_word_start=np.arange(V) < 80,
-    ends_word=np.zeros(V, bool),
     replacement_ids=np.arange(5, V, dtype=np.int32),
 )
 
@@ -152,9 +151,10 @@ def summarize(examples):
 def test_the_statistics_are_those_of_records_with_masks(raw):
     config = DataConfig(max_predictions_per_seq=P, max_seq_length=S)
     passes = range(40)  # of 200 sequences: 55,000 predictions
+    tokens = [np.array([ids, find_starts(ids)]) for ids in SEQUENCES]
     static, online = [], []
     for number in passes:
-        masked = masking.mask(SEQUENCES, TOKENIZER, np.random.default_rng(number), config)
+        masked = masking.mask(tokens, TOKENIZER, np.random.default_rng(number), config)
         static += [(ids, m.ids, m.positions) for ids, m in zip(SEQUENCES, masked, strict=True)]
         batch = read(raw, number)
         for row, ids in enumerate(SEQUENCES):

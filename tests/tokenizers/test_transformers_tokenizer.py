@@ -84,7 +84,7 @@ def test_other_text_agrees(pair, text):
 
 
 def test_every_difference_has_a_name(pair):
-    for text in [*ENGLISH, *CHINESE, *KOREAN, *generated(400)]:
+    for text in [*ENGLISH, *CHINESE, *KOREAN, *generated(150)]:
         assert explained_by(text, pair) is not None, text
 
 
@@ -122,17 +122,6 @@ def test_a_tie_is_explained_only_if_it_is_one(tied):
         assert tokenizer_rules.explain(f"{text} cat", ids, ours.encode, known, tie) is None
 
 
-def test_what_a_tie_is(tied):
-    ours = tokenization.load(tied)
-    tie = tokenizer_rules.ties(tied)
-    first, second = ([ours.piece_to_id(piece) for piece in list(TIED)[i : i + 2]] for i in (0, 2))
-    assert first != second
-    assert tie(first, second)
-    assert not tie(first, second[:1])
-    assert not tie(first, [ours.piece_to_id("▁жчщш")])  # spelled the same, with another score
-    assert not tie(first, first[::-1])  # the same score, spelled otherwise
-
-
 PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat ##s office 我 爱 猫 cafe a ##a ( ) - . , ' x"
 
 
@@ -146,5 +135,5 @@ def test_wordpieces(tmp_path):
     assert explained_by("the [MASK].", pair) == [tokenizer_rules.SPECIAL]
     for text in [*ENGLISH, *CHINESE, *KOREAN, "dog\u2028cats"]:
         assert explained_by(text, pair) == []
-    for text in generated(400):
+    for text in generated(150):
         assert explained_by(text, pair) is not None, text
