@@ -11,7 +11,7 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 
 
 class Masked(NamedTuple):
-    """A masked sequence of n tokens, k of them to predict.
+    """Masked sequences, one after the other: n tokens, k of them to predict.
 
     Attributes:
         ids: [n] input of the model.
@@ -27,28 +27,32 @@ class Masked(NamedTuple):
 
 
 def mask(
-    sequences: Sequence[np.ndarray],
+    tokens: np.ndarray,
+    lengths: Sequence[int],
     tokenizer: Tokenizer,
     rng: np.random.Generator,
     config: DataConfig,
-) -> list[Masked]:
+) -> Masked:
     """Masks about `masked_lm_prob` of each sequence, at most `max_predictions_per_seq` tokens.
 
     Nothing is masked for records that are masked when they are read.
 
     Args:
-        sequences: [2, n] each: ids, from a [CLS] to a [SEP], and whether a word starts there; words
-            and n-grams never cross those two.
+        tokens: [2, n]: the ids of all sequences, each from a [CLS] to a [SEP], and whether a word
+            starts there. [CLS] and [SEP] are words, and a word starts after each of them, as a
+            segment whose front was dropped may begin inside a word; n-grams never cross them.
+        lengths: of the sequences. Many small NumPy calls would cost more than their work.
         tokenizer: gives the special pieces.
         rng: the only source of randomness.
         config: settings. An n-gram of up to `ngram` words has a probability proportional to 1/n.
     """
-    # All sequences in one array: many small NumPy calls would cost more than their work.
-    ids, special, starts = _join(sequences, tokenizer)
-    lengths = [sequence.shape[1] for sequence in sequences]
+    ids, starts = tokens[0].copy(), tokens[1] > 0
+    special = (ids == tokenizer.cls_id) | (ids == tokenizer.sep_id)
+    starts |= special
+    starts[1:] |= special[:-1]
     if config.is_online:
         none = np.array([], np.int32)
-        return _split_sequences(Masked(ids, none, none, starts), lengths)
+        return Masked(ids, none, none, starts)
     num_to_predict = [
         min(config.max_predictions_per_seq, max(1, round(length * config.masked_lm_prob)))
         for length in lengths
@@ -59,40 +63,7 @@ def mask(
     positions = np.flatnonzero(np.frombuffer(chosen, bool))
     labels = ids[positions]
     ids[positions] = _draw_replacements(labels, tokenizer, rng)
-    return _split_sequences(Masked(ids, positions, labels, starts), lengths)
-
-
-def _split_sequences(masked: Masked, lengths: Sequence[int]) -> list[Masked]:
-    """Splits one sequence into sequences of these lengths."""
-    parts, begin, first = [], 0, 0
-    for length in lengths:
-        end = begin + length
-        last = int(np.searchsorted(masked.positions, end))
-        parts.append(
-            Masked(
-                masked.ids[begin:end],
-                masked.positions[first:last] - begin,
-                masked.labels[first:last],
-                masked.word_starts[begin:end],
-            )
-        )
-        begin, first = end, last
-    return parts
-
-
-def _join(
-    sequences: Sequence[np.ndarray], tokenizer: Tokenizer
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the ids of all sequences, which are [CLS] or [SEP], and where words start: [n] each.
-
-    [CLS] and [SEP] are words, and a word starts after each of them: a segment whose front was
-    dropped may begin inside a word.
-    """
-    ids, starts = np.concatenate(sequences, axis=1)
-    special = (ids == tokenizer.cls_id) | (ids == tokenizer.sep_id)
-    starts = (starts > 0) | special
-    starts[1:] |= special[:-1]
-    return ids, special, starts
+    return Masked(ids, positions, labels, starts)
 
 
 def _choose_tokens(

@@ -159,64 +159,61 @@ def _make_examples(
     order = rng.permutation(len(pairs))
     for i in range(0, len(pairs), _BATCH):
         chosen = [pairs[j] for j in order[i : i + _BATCH]]
-        sequences = [make_sequence(pair, tokenizer) for pair in chosen]
-        masked = masking.mask(sequences, tokenizer, rng, config)
+        lengths = [segments.count_tokens(pair) + features.NUM_SPECIAL_TOKENS for pair in chosen]
+        masked = masking.mask(join_pairs(chosen, tokenizer), lengths, tokenizer, rng, config)
         counts.update(_count_tokens(masked, chosen, tokenizer))
-        batch, is_token = make_batch(masked, chosen, config), None
+        batch, is_token = make_batch(masked, lengths, chosen, config), None
         if config.is_online:
             is_token = batch[features.INPUT_MASK]
             batch = {name: batch[name] for name in features.unmasked(config.max_seq_length)}
         yield from record_writer.serialize(batch, is_token)
 
 
-def make_sequence(pair: Pair, tokenizer: Tokenizer) -> np.ndarray:
-    """Returns the tokens of [CLS] first [SEP] second [SEP]."""
+def join_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer) -> np.ndarray:
+    """Returns the tokens of all pairs, each as [CLS] first [SEP] second [SEP]."""
     cls, sep = [[tokenizer.cls_id], [1]], [[tokenizer.sep_id], [1]]
-    return np.hstack([cls, pair.first, sep, pair.second, sep], dtype=np.int32)
+    parts = [x for pair in pairs for x in (cls, pair.first, sep, pair.second, sep)]
+    return np.concatenate(parts, axis=1, dtype=np.int32)
 
 
 def make_batch(
-    masked: Sequence[Masked], pairs: Sequence[Pair], config: DataConfig
+    masked: Masked, lengths: Sequence[int], pairs: Sequence[Pair], config: DataConfig
 ) -> dict[str, np.ndarray]:
     """Returns the features of N masked pairs, padded with 0: [N, S], [N, P], and [N, 1] labels."""
-    lengths = np.array([len(m.ids) for m in masked])[:, np.newaxis]
-    firsts = np.array([pair.first.shape[1] + 2 for pair in pairs])[:, np.newaxis]
-    counts = np.array([len(m.labels) for m in masked])[:, np.newaxis]
     s, p = config.max_seq_length, config.max_predictions_per_seq
-    place = np.arange(s)
+    place, ends = np.arange(s), np.cumsum(lengths)
+    is_token = place < np.array(lengths)[:, np.newaxis]
+    ids, starts = np.zeros(is_token.shape, np.int32), np.zeros_like(is_token)
+    ids[is_token], starts[is_token] = masked.ids, masked.word_starts
+    rows = np.searchsorted(ends, masked.positions, side="right")
+    is_prediction = np.arange(p) < np.bincount(rows, minlength=len(pairs))[:, np.newaxis]
+    positions, labels = np.zeros((2, *is_prediction.shape), np.int32)
+    positions[is_prediction] = masked.positions - (ends - lengths)[rows]
+    labels[is_prediction] = masked.labels
+    firsts = np.array([pair.first.shape[1] + 2 for pair in pairs])[:, np.newaxis]
     return {
-        features.INPUT_IDS: _pad([m.ids for m in masked], s),
-        features.INPUT_MASK: place < lengths,
-        features.SEGMENT_IDS: (place >= firsts) & (place < lengths),
-        features.TOKEN_BOUNDARY: _pad([m.word_starts for m in masked], s),
-        features.MASKED_LM_POSITIONS: _pad([m.positions for m in masked], p),
-        features.MASKED_LM_IDS: _pad([m.labels for m in masked], p),
-        features.MASKED_LM_WEIGHTS: np.arange(p) < counts,
+        features.INPUT_IDS: ids,
+        features.INPUT_MASK: is_token,
+        features.SEGMENT_IDS: (place >= firsts) & is_token,
+        features.TOKEN_BOUNDARY: starts,
+        features.MASKED_LM_POSITIONS: positions,
+        features.MASKED_LM_IDS: labels,
+        features.MASKED_LM_WEIGHTS: is_prediction,
         features.NEXT_SENTENCE_LABELS: np.array([[pair.label] for pair in pairs]),
     }
 
 
-def _pad(rows: Sequence[np.ndarray], length: int) -> np.ndarray:
-    padded = np.zeros((len(rows), length), rows[0].dtype)
-    for target, row in zip(padded, rows, strict=True):
-        target[: len(row)] = row
-    return padded
-
-
-def _count_tokens(
-    masked: Sequence[Masked], pairs: Sequence[Pair], tokenizer: Tokenizer
-) -> Counter[str]:
+def _count_tokens(masked: Masked, pairs: Sequence[Pair], tokenizer: Tokenizer) -> Counter[str]:
     """Returns counts of examples, tokens, predictions and their replacements."""
-    labels = np.concatenate([m.labels for m in masked])
-    inputs = np.concatenate([m.ids[m.positions] for m in masked])
+    inputs = masked.ids[masked.positions]
     num_masked = int(np.count_nonzero(inputs == tokenizer.mask_id))
-    num_kept = int(np.count_nonzero(inputs == labels))
+    num_kept = int(np.count_nonzero(inputs == masked.labels))
     return Counter(
-        examples=len(masked),
-        tokens=sum(len(m.ids) for m in masked),
-        predictions=len(labels),
+        examples=len(pairs),
+        tokens=len(masked.ids),
+        predictions=len(inputs),
         masked=num_masked,
         kept=num_kept,
-        replaced=len(labels) - num_masked - num_kept,
+        replaced=len(inputs) - num_masked - num_kept,
         label_1=sum(pair.label for pair in pairs),
     )

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny_records
 
 from albert_tf.data_prep.pretraining_data import masking
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
@@ -151,10 +152,10 @@ def summarize(examples):
 def test_the_statistics_are_those_of_records_with_masks(raw):
     config = DataConfig(max_predictions_per_seq=P, max_seq_length=S)
     passes = range(40)  # of 200 sequences: 55,000 predictions
-    tokens = [np.array([ids, find_starts(ids)]) for ids in SEQUENCES]
+    starts = [*map(find_starts, SEQUENCES)]
     static, online = [], []
     for number in passes:
-        masked = masking.mask(tokens, TOKENIZER, np.random.default_rng(number), config)
+        masked = tiny_records.mask_all(SEQUENCES, starts, TOKENIZER, number, config)
         static += [(ids, m.ids, m.positions) for ids, m in zip(SEQUENCES, masked, strict=True)]
         batch = read(raw, number)
         for row, ids in enumerate(SEQUENCES):

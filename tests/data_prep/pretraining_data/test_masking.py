@@ -2,6 +2,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tiny_records
 
 from albert_tf.data_prep.pretraining_data import masking
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
@@ -23,8 +24,8 @@ def mask(ids, seed=0, **options):
 
 def mask_all(sequences, seed=0, **options):
     config = DataConfig(**{"max_predictions_per_seq": 77, **options})
-    arrays = [np.array([ids, np.array(ids) < 80], np.int32) for ids in sequences]
-    return masking.mask(arrays, TOKENIZER, np.random.default_rng(seed), config)
+    starts = [np.array(ids) < 80 for ids in sequences]
+    return list(tiny_records.mask_all(sequences, starts, TOKENIZER, seed, config))
 
 
 def random_pair(seed, first=200, second=150):

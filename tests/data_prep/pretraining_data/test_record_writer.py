@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.data_prep.pretraining_data import record_writer, shard_writer
+from albert_tf.data_prep.pretraining_data import record_writer, segments, shard_writer
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.data_prep.pretraining_data.masking import Masked
 from albert_tf.data_prep.pretraining_data.segments import Pair
@@ -16,15 +16,18 @@ PAIR = Pair(np.array([[130, 16_384], [1, 0]]), np.array([[7, 8, 2_000_000], [1, 
 CONFIG = DataConfig(max_seq_length=S, max_predictions_per_seq=P)
 
 
-def make_masked(num_predictions=2, pair=PAIR):
-    ids, starts = shard_writer.make_sequence(pair, TOKENIZER)
-    labels = np.full(num_predictions, 20_000)
-    return Masked(ids, np.arange(1, 1 + num_predictions), labels, starts > 0)
+def make_batch(pairs, positions):
+    """The batch of pairs; `positions` are those of the masks, counted through all of them."""
+    ids, starts = shard_writer.join_pairs(pairs, TOKENIZER)
+    lengths = [segments.count_tokens(pair) + 3 for pair in pairs]
+    labels = np.full(len(positions), 20_000)
+    masked = Masked(ids, np.array(positions), labels, starts > 0)
+    return shard_writer.make_batch(masked, lengths, pairs, CONFIG)
 
 
 def test_batch():
     other = Pair(np.array([[9], [1]]), np.array([[10], [0]]), 0)
-    arrays = shard_writer.make_batch([make_masked(), make_masked(0, other)], [PAIR, other], CONFIG)
+    arrays = make_batch([PAIR, other], [1, 2])
     batch = {name: array.astype(int).tolist() for name, array in arrays.items()}
     assert batch == {
         "input_ids": [
@@ -74,7 +77,7 @@ def test_serialize_gives_the_bytes_of_protobuf(max_int, lengths):
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_the_reader_parses_what_is_written(tmp_path, suffix):
-    batch = shard_writer.make_batch([make_masked(n) for n in (0, 1, 4)], [PAIR] * 3, CONFIG)
+    batch = make_batch([PAIR] * 3, [9, 17, 18, 19, 20])
     path = str(tmp_path / f"train-00000-000-00.tfrecord{suffix}")
     record_writer.write(path, record_writer.serialize(batch))
     dataset = tf.data.TFRecordDataset(path, "GZIP" if suffix else "").batch(3)
