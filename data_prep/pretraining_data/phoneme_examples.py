@@ -73,9 +73,9 @@ def make(
     for i in range(0, len(parts), _BATCH):
         chosen = [np.hstack([first, parts[j], last]) for j in order[i : i + _BATCH]]
         lengths = np.array([part.shape[1] for part in chosen])
-        ids, starts, words = rows = np.zeros((3, len(chosen), config.max_seq_length), np.int32)
-        for row, part in enumerate(chosen):
-            rows[:, row, : part.shape[1]] = part
+        is_token = np.arange(config.max_seq_length) < lengths[:, np.newaxis]
+        ids, starts, words = rows = np.zeros((3, *is_token.shape), np.int32)
+        rows[:, is_token] = np.hstack(chosen)
         starts[:, 1] = 1
         counts["examples"] += len(chosen)
         counts["tokens"] += int(lengths.sum())
@@ -86,7 +86,6 @@ def make(
             features.WORD_IDS: words,
             features.NEXT_SENTENCE_LABELS: np.zeros((len(chosen), 1), np.int32),
         }
-        is_token = np.arange(config.max_seq_length) < lengths[:, np.newaxis]
         yield from record_writer.serialize(batch, is_token)
 
 
