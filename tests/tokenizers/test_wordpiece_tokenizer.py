@@ -1,4 +1,3 @@
-import json
 import pathlib
 import random
 
@@ -182,12 +181,6 @@ def test_published_names(tmp_path, vocabulary_dir, published, ours):
     assert tokenization.load(str(source)).sha256 == tokenization.load(str(target)).sha256
 
 
-def test_two_vocabularies_in_a_folder(folder):
-    (folder / "spiece.model").write_bytes(b"")
-    with pytest.raises(UserError, match=r"holds spiece\.model and vocab\.txt: remove"):
-        tokenization.load(str(folder))
-
-
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\tsecond column\n", " \n"])
 def test_rows_are_read_as_published(end):
     content = "".join(f"{piece}{end}" for piece in PIECES).encode()
@@ -204,30 +197,18 @@ def test_a_byte_order_mark_is_no_part_of_the_first_piece(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("name", "content", "message"),
     [
-        ("<pad>\t0\n<unk>\t0\n▁the\t-2.9\n", "is a list of SentencePiece's pieces"),
-        (b"\xff\xfe\x00", "vocab.txt is UTF-16: convert it"),
-        (b"the\n\xff\n", "vocab.txt, line 2: this is not UTF-8"),
-        ("the\ncat\n", r"lacks the special pieces \[PAD\], \[UNK\], \[CLS\], \[SEP\], \[MASK\]\."),
+        ("vocab.txt", "▁the\t-2.9\n", "is a list of SentencePiece's pieces"),
+        ("vocab.txt", b"\xff\xfe\x00", "vocab.txt is UTF-16: convert it"),
+        ("vocab.txt", b"the\n\xff\n", "vocab.txt, line 2: this is not UTF-8"),
+        ("vocab.txt", "the\n", r"lacks the special pieces \[PAD\], \[UNK\], \[CLS\], \[SEP\], \["),
+        ("cleaning.json", '{"compat": "bing"}', "compat: 'bing' is not one of google, hf"),
+        ("cleaning.json", '{"unicode_form": "NFC"}', "unknown key 'unicode_form'"),
     ],
 )
-def test_not_a_vocabulary(tmp_path, content, message):
-    content = content if isinstance(content, bytes) else content.encode()
-    (tmp_path / "vocab.txt").write_bytes(content)
+def test_what_is_wrong_in_a_folder_is_one_line(folder, name, content, message):
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError, match=message) as error:
-        tokenization.load(str(tmp_path))
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"compat": "bing"}, "compat: 'bing' is not one of google, hf"),
-        ({"unicode_form": "NFC"}, "unknown key 'unicode_form'"),
-    ],
-)
-def test_bad_settings(folder, values, message):
-    (folder / "cleaning.json").write_text(json.dumps(values))
-    with pytest.raises(UserError, match=message):
         tokenization.load(str(folder))
+    assert "\n" not in str(error.value)
