@@ -181,7 +181,8 @@ def run(
             for counts in worker_processes.run(make_runner, job, chosen, num_processes):
                 bar.update(min(counts[_SIZE], bar.total - bar.n))  # parts add up to a bit more
     found = [_join_shares(folder, source, shares) for source in range(len(sizes))]
-    missing = found.count(None)
+    done = [listed for listed in found if listed is not None]
+    missing = len(found) - len(done)
     if missing and driver.runner:
         raise UserError(
             f"{folder.path} lacks the shards of {missing} of {len(sizes)} sources: let the workers "
@@ -190,7 +191,7 @@ def run(
     if missing:
         print(f"{folder.path}: {missing} of {len(sizes)} sources are not done by other tasks yet.")
         return None
-    return dict(sorted((name, numbers) for listed in found for name, numbers in listed.items()))
+    return dict(sorted((name, numbers) for listed in done for name, numbers in listed.items()))
 
 
 def _join_shares(folder: WorkFolder, source: int, shares: int) -> Results | None:

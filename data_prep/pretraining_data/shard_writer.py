@@ -113,11 +113,11 @@ def encode_documents(
     lengths: list[int] = []
     # Python integers would take ten times the memory.
     for i in range(0, len(flat), _BATCH):
-        texts, continues = flat[i : i + _BATCH], np.False_
+        texts = flat[i : i + _BATCH]
         if segment:
             batch, continues = chinese_words.encode_batch(texts, tokenizer, segment)
         else:
-            batch = tokenizer.encode_batch(texts)
+            batch, continues = tokenizer.encode_batch(texts), np.array(False)
         lengths += map(len, batch)
         ids = np.fromiter(itertools.chain.from_iterable(batch), np.int32)
         parts.append(np.stack([ids, tokenizer.is_word_start[ids] & ~continues]))

@@ -146,7 +146,8 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
 
 def _describe(split: TaskSplit, records: Records) -> dict[str, Any]:
     """Returns the settings of a split, but for the lengths."""
-    task, own = split.task, {}
+    task = split.task
+    own: dict[str, Any] = {}
     if task.name == task_table.OWN:  # others are in the table
         own = {} if task.has_pairs is None else {"has_pairs": task.has_pairs}
         own["columns"] = dataclasses.asdict(split.source.columns)
