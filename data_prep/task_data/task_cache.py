@@ -269,26 +269,21 @@ def read_texts(split: TaskSplit, dataset: task_dataset.TaskDataset) -> dict[str,
 
 
 def find_files(split: TaskSplit) -> list[str]:
-    if split.name not in SPLITS:
-        raise UserError(f"there is no split {split.name!r}. Take one of {', '.join(SPLITS)}.")
+    """Returns the files of a split, of which only RACE has several."""
+    name, task, folder = split.name, split.task, split.source.data_dir
+    require(name in SPLITS, f"there is no split {name!r}. Take one of {', '.join(SPLITS)}.")
     if split.input_file:
-        paths = files.expand([split.input_file], f"the file of {split.name}")
-        if len(paths) > 1 and split.task.name != "race":
-            raise UserError(
-                f"the file of {split.name}: {split.input_file} matches {len(paths)} files: "
-                "name one."
-            )
+        paths = files.expand([split.input_file], f"the file of {name}")
+        matches = f"{split.input_file} matches {len(paths)} files: name one."
+        require(len(paths) == 1 or task.name == "race", f"the file of {name}: {matches}")
         return paths
-    if not split.source.data_dir:
-        is_own_dev = split.task.name == task_table.OWN and split.name == "dev"
+    if not folder:
+        is_own_dev = task.name == task_table.OWN and name == "dev"
         more = " or --train_file, a tenth of which is held out" if is_own_dev else ""
-        raise UserError(
-            f"there is no file of {split.name}: give --{split.name}_file{more}, or --data_dir."
-        )
-    if split.task.name == task_table.OWN:
-        suffixes = split.task.kind.suffixes
-        return [table_files.find_file(split.name, suffixes, split.source.data_dir)]
-    return _READERS[split.task.name].find_files(split, split.source.data_dir)
+        raise UserError(f"there is no file of {name}: give --{name}_file{more}, or --data_dir.")
+    if task.name == task_table.OWN:
+        return [table_files.find_file(name, task.kind.suffixes, folder)]
+    return _READERS[task.name].find_files(split, folder)
 
 
 def _describe_records(
@@ -323,13 +318,10 @@ def _sha256(content: bytes) -> str:
 def _check_ids(examples: Sequence[Any], paths: Sequence[str]) -> None:
     """Raises `UserError` unless there are examples, each with an id of its own."""
     place = paths[0] if len(paths) == 1 else os.path.dirname(paths[0])
-    if not examples:
-        raise UserError(f"{place} has no examples. Give a file with at least one.")
+    require(bool(examples), f"{place} has no examples. Give a file with at least one.")
     name, count = Counter(example.id for example in examples).most_common(1)[0]
-    if count > 1:
-        raise UserError(
-            f"{place}: the id {name!r} is there {count} times, but predictions are kept by id."
-        )
+    problem = f"the id {name!r} is there {count} times, but predictions are kept by id."
+    require(count == 1, f"{place}: {problem}")
 
 
 def _is_complete(folder: str) -> bool:
