@@ -24,7 +24,7 @@ _BATCH = 1024
 def describe(
     patterns: Sequence[str], vocabulary: str, sentence_task: str
 ) -> tuple[str, dict[str, int]]:
-    """Reads all records, and writes `manifest.json` and `vocabulary/` beside them.
+    """Reads all records, and writes `manifest.json` and `vocabulary/` next to them.
 
     Returns the folder, and the number of examples of each file.
 
@@ -36,7 +36,7 @@ def describe(
     if any(os.path.dirname(path) != folder for path in paths):
         raise UserError("--record_files: files of several folders. Describe each by itself.")
     if tf.io.gfile.exists(path := os.path.join(folder, manifest.NAME)):
-        raise UserError(f"{path} is there already. Remove it to describe the records anew.")
+        raise UserError(f"{path} already exists. Remove it to describe the records again.")
     tokenizer = tokenization.load(vocabulary)
     settings = _read_settings(paths)
     statistics: Counter[str] = Counter()

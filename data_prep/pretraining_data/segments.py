@@ -92,7 +92,7 @@ def make_pairs(
 
 
 def list_others(documents: Sequence[Encoded], index: int, random_from: str) -> tuple[range, range]:
-    """Returns the documents from which random segments beside `documents[index]` come."""
+    """Returns the documents from which random segments after those of `documents[index]` come."""
     if random_from == "any":
         return range(index), range(index + 1, len(documents))
     file, get_file = documents[index].file, attrgetter("file")

@@ -42,7 +42,7 @@ def make_shard_writer(
     """Returns `write_shards(source, share, shares)`, which makes the shards of a source.
 
     Of `shares` of a source, share k makes the blocks k, k + shares and so on. A document gives no
-    examples if its segments need another document, and its block has none. Beside the shards
+    examples if its segments need another document, and its block has none. Next to the shards
     of a block lies their list, so that a killed program makes none of them again.
 
     Raises `UserError` if the vocabulary is not that of the folder.

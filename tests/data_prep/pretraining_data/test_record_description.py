@@ -44,7 +44,7 @@ def test_the_manifest_is_that_of_our_own_records(foreign, run_program, vocabular
     assert actual["settings"].items() <= content["settings"].items()
     assert not manifest.describe_oddities(actual)
     assert "sha256.json" in {path.name for path in (folder / "vocabulary").iterdir()}
-    assert "manifest.json is there already" in run_program(PROGRAM, *flags)
+    assert "manifest.json already exists" in run_program(PROGRAM, *flags)
 
 
 def test_records_without_masks_are_masked_as_in_the_paper(foreign, vocabulary_dir, capsys):

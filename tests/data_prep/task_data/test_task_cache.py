@@ -146,7 +146,7 @@ def test_a_folder_that_another_program_finished_meanwhile_is_kept(
     assert len(read_examples(folders[1])) == 3
 
 
-def test_a_folder_without_its_manifest_is_made_anew(write_rows, prepare, tmp_path):
+def test_a_folder_without_its_manifest_is_made_again(write_rows, prepare, tmp_path):
     path = write_rows(ROWS)
     folder = prepare(path)
     for name in (manifest.NAME, task_dataset.EXAMPLES):
