@@ -121,11 +121,12 @@ def test_manifest(create, vocabulary_dir):
     )
 
 
-def test_a_share_of_the_tokens_that_is_not_that_of_the_documents_is_told(caplog):
+def test_a_share_of_the_tokens_that_is_not_that_of_the_documents_is_told(capsys):
     dataset._warn_of_share(20, 80, 0.3)
-    assert not caplog.records
-    dataset._warn_of_share(60, 40, 0.3)
-    assert "60.0% of the tokens are held out, with --eval_fraction=0.3" in caplog.text
+    assert not capsys.readouterr().err
+    dataset._warn_of_share(61, 39, 0.3)
+    message = "61.0% of the tokens are held out, with --eval_fraction=0.3"
+    assert message in capsys.readouterr().err
 
 
 def test_held_out_documents_are_not_trained_on(create, vocabulary_dir):
