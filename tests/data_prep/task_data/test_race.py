@@ -131,5 +131,5 @@ def test_a_bad_passage_is_named_with_its_file(tmp_path, changes, message):
 )
 def test_a_file_of_other_content(tmp_path, content, message):
     (tmp_path / "9.txt").write_text(content)
-    with pytest.raises(UserError, match=f"9.txt.* {message}"):
+    with pytest.raises(UserError, match=f"9.txt.*{message}"):
         race.read(SPLIT, [str(tmp_path / "9.txt")])
