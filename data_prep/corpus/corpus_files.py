@@ -19,6 +19,7 @@ from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, reason, refuse_other_format, refuse_twice, require
 
 _CHUNK_BYTES = 1 << 20
+_ZSTD_BYTES = 1 << 10  # each may stand for 32 KB
 _ROWS = 1000  # that are in memory at once
 
 _COLUMNS = (".parquet", ".arrow")
@@ -239,7 +240,7 @@ def _read_zstd(file: Any) -> Iterator[bytes]:
         raise UserError("a .zst file needs zstandard: pip install zstandard") from None
     frame = None
     try:
-        for part in _iterate(file):
+        for part in iter(functools.partial(file.read, _ZSTD_BYTES), b""):
             while part:
                 frame = frame or zstandard.ZstdDecompressor().decompressobj()
                 yield frame.decompress(part)
