@@ -18,6 +18,16 @@ Nothing = dataclasses.make_dataclass("Nothing", [])
 IN_A_GRAPH = "Graph execution error:\n\nDetected at node while/X\n<stack traces unavailable>\n"
 
 
+@pytest.fixture(autouse=True)
+def take_back():
+    """Flags are of the process: those of a test go with it."""
+    before = set(flags.FLAGS)
+    yield
+    for name in set(flags.FLAGS) - before:
+        delattr(flags.FLAGS, name)
+    flags.FLAGS.unparse_flags()
+
+
 @pytest.fixture
 def run(monkeypatch):
     """Runs a program's `main` with arguments; returns what it exits with."""
@@ -28,8 +38,7 @@ def run(monkeypatch):
             program.run(main, arguments)
         return stop.value.code
 
-    yield start
-    flags.FLAGS.unparse_flags()
+    return start
 
 
 def fail_with(error):
@@ -104,20 +113,13 @@ def test_what_only_the_user_can_mend_is_one_line_with_a_remedy(run, error, messa
         (["--thing_files=a\nb"], "thing: flag --thing_files=a b: Unable to parse the value"),
     ],
 )
-def test_a_mistake_in_a_flag_is_one_line(monkeypatch, arguments, message):
-    monkeypatch.setattr(sys, "argv", ["thing", *arguments])
-    values = flags.FLAGS
-    flags.DEFINE_string("thing_folder", None, "folder", module_name="thing", flag_values=values)
-    flags.DEFINE_list("thing_files", None, "files", module_name="thing", flag_values=values)
-    try:
-        with pytest.raises(SystemExit) as stop:
-            program.run(fail_with(AssertionError()), Nothing)
-    finally:
-        for name in ("thing_folder", "thing_files"):
-            delattr(flags.FLAGS, name)
-        flags.FLAGS.unparse_flags()
-    assert stop.value.code.startswith(message)
-    assert "\n" not in stop.value.code
+def test_a_mistake_in_a_flag_is_one_line(run, arguments, message):
+    values = {"module_name": "/somewhere/bin/thing", "flag_values": flags.FLAGS}
+    flags.DEFINE_string("thing_folder", None, "folder", **values)
+    flags.DEFINE_list("thing_files", None, "files", **values)
+    shown = run(fail_with(AssertionError()), *arguments)
+    assert shown.startswith(message)
+    assert "\n" not in shown
 
 
 @pytest.mark.parametrize(
@@ -243,16 +245,6 @@ class Arguments:
     cache: int = setting("no flag", 5, flag=None)
 
 
-@pytest.fixture
-def take_back():
-    """Flags are of the process: those of a test go with it."""
-    before = set(flags.FLAGS)
-    yield
-    for name in set(flags.FLAGS) - before:
-        delattr(flags.FLAGS, name)
-
-
-@pytest.mark.usefixtures("take_back")
 def test_flags_are_the_fields_of_a_dataclass(run):
     given = ["--files=a,b", "--set=x=1,2", "--set=y=3", "--nois_big", "--height=2", "--unit=feet"]
     arguments = []
@@ -267,7 +259,6 @@ def test_flags_are_the_fields_of_a_dataclass(run):
     assert not program.is_given("width")
 
 
-@pytest.mark.usefixtures("take_back")
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -286,7 +277,6 @@ def test_values_that_are_not_of_the_field_are_refused(run, words, message):
 COMMANDS = {"small": program.Command(print, Size), "big": program.Command(print, Arguments)}
 
 
-@pytest.mark.usefixtures("take_back")
 @pytest.mark.parametrize(
     ("flag", "words", "message"),
     [
@@ -304,12 +294,10 @@ def test_a_command_that_is_none_or_takes_no_such_flag(monkeypatch, flag, words, 
     monkeypatch.setattr(sys, "argv", ["bin/thing", *words])
     with pytest.raises(SystemExit) as stop:
         program.run_one(COMMANDS, flag)
-    flags.FLAGS.unparse_flags()
     assert stop.value.code.startswith(message)
     assert "\n" not in stop.value.code
 
 
-@pytest.mark.usefixtures("take_back")
 @pytest.mark.parametrize(
     ("flag", "words"),
     [(None, ["small", "--width=7"]), ("form", ["--width=7", "--form=small"])],
@@ -318,7 +306,6 @@ def test_a_command_gets_its_arguments(monkeypatch, capsys, flag, words):
     monkeypatch.setattr(sys, "argv", ["bin/thing", *words])
     with pytest.raises(SystemExit):
         program.run_one(COMMANDS, flag)
-    flags.FLAGS.unparse_flags()
     assert capsys.readouterr().out == f"{Size(width=7)}\n"
 
 

@@ -1,4 +1,4 @@
-"""bin/export_saved_model and the modules of bin/export, as they are called."""
+"""bin/export_saved_model, as it is called."""
 
 from pathlib import Path
 
@@ -8,10 +8,8 @@ import tiny_checkpoints
 import tiny_exports
 
 from albert_tf.checkpoints import formats
-from albert_tf.export import hub_module
 
-PROGRAMS = Path(__file__).parents[2] / "bin"
-MODEL, MODULE = PROGRAMS / "export_saved_model", PROGRAMS / "export"
+MODEL = Path(__file__).parents[2] / "bin" / "export_saved_model"
 
 
 @pytest.fixture
@@ -69,10 +67,6 @@ def test_a_model_of_a_run_has_the_threshold_that_is_given(
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["--kind=encoder", "--pooling=first"], "--pooling is for sentence_embedding"),
-        (["--kind=encoder", "--top_k=5"], "--top_k is for fill_mask"),
-        (["--kind=fill_mask", "--labels=a,b"], "--labels is for classification, "),
-        (["--kind=fill_mask", "--null_threshold=0"], "--null_threshold is for"),
         (["--kind=span_or_none", "--null_threshold=0", "--text=false"], "--null_threshold is for"),
         (
             ["--checkpoint=nowhere", "--output_dir=README.md"],
@@ -80,21 +74,10 @@ def test_a_model_of_a_run_has_the_threshold_that_is_given(
         ),
     ],
 )
-def test_flags_that_change_nothing_are_refused(run_program, checkpoint, tmp_path, flags, sentence):
-    """And a file as the folder, before the checkpoint is read."""
+def test_mistakes_are_one_line_and_write_nothing(
+    run_program, checkpoint, tmp_path, flags, sentence
+):
+    """A file as the folder is refused before the checkpoint is read."""
     about = [f"--checkpoint={checkpoint}", f"--output_dir={tmp_path}/models"]
     assert run_program(MODEL, *about, *flags).startswith(f"export_saved_model: {sentence}")
     assert not (tmp_path / "models").exists()
-
-
-@pytest.mark.full
-def test_modules(run_program, checkpoint, tmp_path, capsys):
-    about = ["--format=hub_module", f"--checkpoint={checkpoint}"]
-    about += [f"--output_dir={tmp_path}/modules"]
-    message = run_program(MODULE, *about, "--seq_length=9")
-    assert message.startswith("export: ")
-    assert "has no vocabulary" in message
-    assert not run_program(MODULE, *about, "--text=false")
-    assert capsys.readouterr().out == f"{tmp_path}/modules/{hub_module.ENCODER}\n"
-    assert (tmp_path / "modules" / hub_module.ENCODER / "saved_model.pb").exists()
-    assert not (tmp_path / "modules" / hub_module.PREPROCESSOR).exists()
