@@ -454,9 +454,10 @@ class Kind(Served):
     ) -> Scores:
         """Returns the scores of predictions, and what intervals are computed from.
 
-        Null odds above `null_threshold` mean that there is no answer.
+        By default the task's metrics of a label or number for each example. Null odds above
+        `null_threshold` mean that there is no answer.
         """
-        raise NotImplementedError
+        return score_values(task, task.metrics, gold, predictions)
 
     def choose_best_by(self, task: "Task", gold: Gold) -> str:
         """Returns the metric of these examples that selects a checkpoint."""

@@ -65,11 +65,6 @@ class Classification(base.Kind):
         label = labels[int(probabilities.argmax())]
         return {"prediction": label, "probabilities": probabilities.tolist()}
 
-    def score(
-        self, task: Task, gold: Gold, predictions: Predictions, null_threshold: float = 0.0
-    ) -> base.Scores:
-        return base.score_values(task, task.metrics, gold, predictions)
-
     def list_types(self, labels: Sequence[str]) -> Sequence[str]:
         return labels
 

@@ -69,11 +69,6 @@ class Regression(base.Kind):
             return f"about {np.mean(values):.4g}"
         return None
 
-    def score(
-        self, task: Task, gold: Gold, predictions: Predictions, null_threshold: float = 0.0
-    ) -> base.Scores:
-        return base.score_values(task, task.metrics, gold, predictions)
-
     def find_mistakes(self, task: Task, gold: Gold, predictions: Predictions) -> Iterator[Mistake]:
         """The farther from the label, the worse."""
         for example in gold:

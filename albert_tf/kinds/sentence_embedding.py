@@ -113,11 +113,8 @@ class SentenceEmbedding(base.Kind):
         num_truncated = sum(any(len(text) > room for text in row) for row in rows)
         return sequences, {"truncated": num_truncated}
 
-    def make_network(self, config: Any, options: Any) -> Any:
-        return Served.make_network(self, config, options)
-
-    def list_requests(self) -> dict[str, dict[str, list[Any]]]:
-        return Served.list_requests(self)
+    make_network = Served.make_network
+    list_requests = Served.list_requests
 
     def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
         from albert_tf.model import albert_model, task_heads

@@ -128,8 +128,7 @@ class TokenClassification(base.Kind):
         tags = tf.where(ids[features.INPUT_MASK] > 0, best, "")
         return {"tags": tags, "probabilities": tf.nn.softmax(logits), "logits": logits}
 
-    def list_requests(self) -> dict[str, dict[str, list[Any]]]:
-        return Served.list_requests(self)
+    list_requests = Served.list_requests
 
     def complete_labels(self, labels: tuple[str, ...], size: int, source: str) -> tuple[str, ...]:
         require(bool(labels), f"{source} does not name its tags: give --labels=O,B-PER,I-PER.")
