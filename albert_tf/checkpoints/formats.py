@@ -196,6 +196,13 @@ def read(path: str, *, which: str = BEST) -> ModelCheckpoint:
                 f"{path}: the weight {weight} has NaN or infinite values, as of a run that "
                 "diverged. Take an earlier checkpoint."
             )
+    # The first number tells almost always; only then are the others read.
+    zero = [n for n, x in checkpoint.weights.items() if x.ndim > 1 and not (x.flat[0] or x.any())]
+    if zero:
+        logging.warning(
+            f"{path}: all values of {zero[0]} are zero, as in an incomplete copy "
+            f"({len(zero)} of {len(checkpoint.weights)} weights). Copy or download it again."
+        )
     return checkpoint
 
 

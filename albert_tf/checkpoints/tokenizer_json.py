@@ -212,6 +212,10 @@ def _write_model(model: Json, spec: proto.ModelProto, cut: Sequence[str]) -> byt
     built.trainer_spec.model_type = proto.UNIGRAM
     built.trainer_spec.byte_fallback = model["byte_fallback"]
     require(model["unk_id"] is not None, "no token for unknown characters")
+    num_bytes = sum(
+        bool(sentencepiece_tokenizer.BYTE_PIECE.fullmatch(x)) for x, _ in model["vocab"]
+    )
+    require(not model["byte_fallback"] or num_bytes == 256, "byte fallback without all bytes")
     built.trainer_spec.unk_id = model["unk_id"]
     built.normalizer_spec.CopyFrom(spec)
     for i, (text, score) in enumerate(model["vocab"]):

@@ -213,3 +213,16 @@ def test_weights_that_are_not_finite_are_refused(tmp_path, made, name, value):
     formats.get_writer(name)(damaged, str(tmp_path))
     with pytest.raises(UserError, match=f"the weight {weight} has NaN or infinite values"):
         formats.read(str(tmp_path))
+
+
+def test_a_matrix_of_zeros_is_noted(tmp_path, made, capsys):
+    weight = "bert/embeddings/position_embeddings"
+    zero = {weight: np.zeros_like(made.weights[weight])}
+    hollow = dataclasses.replace(made, weights=made.weights | zero)
+    formats.get_writer("google")(hollow, str(tmp_path))
+    capsys.readouterr()
+    formats.read(str(tmp_path))
+    assert (
+        f"all values of {weight} are zero, as in an incomplete copy (1 of"
+        in capsys.readouterr().err
+    )
