@@ -3,10 +3,12 @@
 from albert_tf import lazy_tensorflow as tf
 """
 
+import contextlib
 import gc
 import importlib.util
 import os
 import sys
+import warnings
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -54,7 +56,7 @@ def load(*, without: Collection[str] = ()) -> Any:
 def turn_off_ynn() -> None:
     """Keeps XLA from fusing with YNNPACK on CPUs, which crashes now and then (docs/decisions.md).
 
-    It changes XLA_FLAGS, which XLA reads at its first compilation: import albert_tf before that. A
+    It changes XLA_FLAGS, which XLA reads at its first compilation; after that a warning says so. A
     user who sets that flag decides. TensorFlow 2.20 ends the process at a flag that it lacks.
     """
     spec = importlib.util.find_spec("tensorflow")  # imports nothing
@@ -65,6 +67,22 @@ def turn_off_ynn() -> None:
     if _YNN in given or not any((Path(folder) / _KNOWS_YNN).exists() for folder in folders):
         return
     os.environ[XLA_FLAGS] = f"{given} {_YNN}=".lstrip()
+    if "tensorflow" in sys.modules and any("XLAEigen" in name for name in _name_threads()):
+        warnings.warn(
+            "XLA compiled something before albert_tf was imported: its fusion with YNNPACK stays "
+            f"on, and training may crash. Import albert_tf first, or set {XLA_FLAGS}={_YNN}=",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _name_threads() -> list[str]:
+    """Returns the names of this process's threads on Linux, else none."""
+    names = []
+    for path in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # it has ended
+            names.append(path.read_text())
+    return names
 
 
 def pack_weights_once() -> None:
