@@ -126,6 +126,10 @@ def _fetch_repository(name: str, file: str | None, revision: str | None) -> str:
         f"{name}/pytorch_model.bin."
     )
     _require_file(folder, name, weights, remedy)
+    for path in files.list_files(folder):  # the name of a large file in the cache is its hash
+        blob = os.path.realpath(os.path.join(folder, path))
+        if len(os.path.basename(blob)) == 64 and files.hash_file(blob) != os.path.basename(blob):
+            raise UserError(f"{blob} is damaged. Remove it, and run it again.")
     logging.info(f"{name}: {folder}")
     return folder
 
@@ -137,14 +141,17 @@ def _require_file(folder: str, name: str, patterns: list[str], remedy: str) -> N
     def has_one(names: Iterable[str]) -> bool:
         return any(fnmatch.fnmatch(x, pattern) for x in names for pattern in patterns)
 
-    if has_one(x for x in files.list_files(folder) if os.path.exists(os.path.join(folder, x))):
+    names = files.list_files(folder)
+    wanted = [x for x in names if any(fnmatch.fnmatch(x, y) for y in (*_SETTINGS, *patterns))]
+    broken = [x for x in wanted if not os.path.exists(os.path.join(folder, x))]
+    if has_one(wanted) and not broken:
         return
     try:
         listed = huggingface_hub.HfApi().list_repo_files(name, revision=os.path.basename(folder))
     except Exception:  # without a network the repository may have one
         listed = patterns
-    lacking = patterns[0].replace("*", "")
-    if has_one(listed):
+    lacking = (broken or patterns)[0].replace("*", "")
+    if broken or has_one(listed):
         raise UserError(
             f"{name} is incomplete here: {folder} has no {lacking}. Run it again with a network "
             "and without HF_HUB_OFFLINE."

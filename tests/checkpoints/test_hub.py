@@ -167,8 +167,16 @@ def test_pickles_are_read_where_they_are_named(site):
         formats.read(f"{NAME}/flax.bin")
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
-@pytest.mark.parametrize("is_dangling", [True, False])
+@pytest.mark.parametrize(
+    ("name", "is_dangling"),
+    [
+        ("model.safetensors", True),
+        ("model.safetensors", False),
+        ("config.json", True),
+        ("config.json", False),
+        ("spiece.model", True),
+    ],
+)
 def test_an_incomplete_cache_is_named(site, monkeypatch, name, is_dangling):
     path = Path(hub.resolve(NAME), name)
     (path.resolve() if is_dangling else path).unlink()
@@ -287,3 +295,13 @@ def test_a_push_that_fails_leaves_the_folder_and_says_how_to_go_on(
     assert message.endswith(f"then: hf upload me/mine {tmp_path}/a")
     assert "\n" not in message
     assert (tmp_path / "a" / "model.safetensors").exists()
+
+
+def test_a_damaged_file_of_the_cache_is_named(site):
+    folder = hub.resolve(NAME)
+    path = Path(folder, "model.safetensors").resolve()
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(UserError, match=f"{path} is damaged. Remove it"):
+        formats.read(NAME)
+    path.unlink()
+    formats.read(NAME)
