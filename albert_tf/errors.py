@@ -125,14 +125,16 @@ def refuse_other_format(content: bytes, place: str) -> None:
 def to_text(content: bytes, place: str) -> str:
     """Decodes UTF-8; `UserError`, with the place and line, if it is not text."""
     refuse_other_format(content, place)
-    problem, end = "there is a NUL byte, which no text has", content.find(b"\0")
+    end = content.find(b"\0")
+    problem = "there is a NUL byte, which no text has"
     if end < 0:
         try:
             return content.decode()
         except UnicodeDecodeError as error:
             problem, end = "this is not UTF-8", error.start
     line = content.count(b"\n", 0, end) + 1
-    raise UserError(f"{place}, line {line}: {problem}. Convert the file (iconv -t UTF-8).")
+    remedy = "Convert the file to UTF-8 (iconv -t UTF-8), or remove the byte."
+    raise UserError(f"{place}, line {line}: {problem}. {remedy}")
 
 
 def refuse_twice(

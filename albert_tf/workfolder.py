@@ -128,7 +128,8 @@ class WorkFolder:
             self.check()
             if not (self.done(IDENTITY) and self._is_begun()):
                 self.put(IDENTITY, self.identity)
-            is_alone = shares == 1
+            locks = [x for x in tf.io.gfile.listdir(self.path) if x.startswith(files.LOCK)]
+            is_alone = shares == 1 and locks in ([], [files.LOCK])
             if is_alone and not files.is_remote(self.path):
                 for name in filter(files.is_temporary, files.list_files(self.path)):
                     os.remove(self.join(name))

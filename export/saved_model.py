@@ -43,7 +43,7 @@ def save(
 
 
 def load(folder: str) -> Mapping[str, ConcreteFunction]:
-    """Returns the signatures of a SavedModel; `UserError` if it is damaged."""
+    """Returns the signatures of a SavedModel; `UserError` if a checksum is wrong."""
     import tensorflow_text  # noqa: F401  (registers its operations)
 
     files.check_hashes(folder)

@@ -302,8 +302,8 @@ class LoadedModel:
         with _naming_arguments(paths):
             cache, names = os.path.join(folder, "cache"), ["train", "dev"]
             training = finetuning.prepare(data, paths, names, start, overrides, None, cache)
-            trainer = finetuning.make_trainer(training, run, strategy)
-        if not trainer.run():
+            is_finished = finetuning.make_trainer(training, run, strategy).run()
+        if not is_finished:
             raise KeyboardInterrupt
         tuned = finetuned_model.read_finetuned(run, None, ConfigOverrides())
         scores, _ = finetuning.evaluate(tuned, strategy, training.datasets["dev"], run, scored=True)
@@ -563,8 +563,9 @@ def _naming_arguments(paths: Mapping[str, str]) -> Iterator[None]:
         message = str(error).replace("--dev_file", "dev")
         for split, path in paths.items():
             name = "inputs" if split == "train" else split
-            for row in re.findall(rf"{re.escape(path)}, line (\d+)", message):
-                message = message.replace(f"{path}, line {row}", f"{name}[{int(row) - 1}]")
+            begin, *parts = re.split(rf"{re.escape(path)}, line (\d+)", message)
+            rows = zip(parts[::2], parts[1::2], strict=True)
+            message = begin + "".join(f"{name}[{int(line) - 1}]{text}" for line, text in rows)
             message = message.replace(path, name)
         raise UserError(re.sub(r"--(set )?(?=[a-z])", "", message)) from None
 

@@ -243,7 +243,8 @@ def _read_zstd(file: Any) -> Iterator[bytes]:
         for part in iter(functools.partial(file.read, _ZSTD_BYTES), b""):
             while part:
                 frame = frame or zstandard.ZstdDecompressor().decompressobj()
-                yield frame.decompress(part)
+                if content := frame.decompress(part):  # whole blocks
+                    yield content
                 part, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
     except zstandard.ZstdError as error:
         raise EOFError(error) from None
