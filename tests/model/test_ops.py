@@ -259,3 +259,12 @@ def test_what_is_served_has_no_gradients_of_ours():
         bare = tf.function(served).get_concrete_function(spec).graph
     for graph, number in ((plain, 2), (bare, 0)):
         assert [op.type for op in graph.get_operations()].count("IdentityN") == number
+
+
+def test_the_gradient_of_dropout_has_its_mask():
+    x = tf.constant(draw(30, 40), tf.float32)
+    value, [gradient] = value_and_gradients(
+        lambda x: ops.dropout(x, 0.5, SEED, 1), [x], np.ones([30, 40])
+    )
+    np.testing.assert_allclose(value, x * gradient, rtol=1e-6)
+    assert set(np.unique(gradient)) == {0.0, 2.0}

@@ -86,7 +86,9 @@ def test_golden_rejects_other_optimizers(make_other):
     assert distance(follow_golden(make_other()), golden("decay")) > 0.1
 
 
-@pytest.mark.parametrize(("kind", "correct"), [(Lamb, True), (Lamb, False), (AdamW, True)])
+@pytest.mark.parametrize(
+    ("kind", "correct"), [(Lamb, True), (Lamb, False), (AdamW, True), (AdamW, False)]
+)
 def test_equals_float64_transcription(kind, correct):
     weights = follow_golden(kind(0.01, bias_correction=correct), sparse=False)
     steps = range(len(GOLDEN["indices"]))

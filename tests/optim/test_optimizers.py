@@ -84,3 +84,11 @@ def test_defaults_are_the_published_ones():
         "weight_decay_rate": 0.01,
         "bias_correction": False,
     }
+
+
+def test_a_schedule_begins_at_its_first_step():
+    late = optimizers.WarmupDecay(0.1, 30, 4, first_step=10)
+    expected = optimizers.WarmupDecay(0.1, 20, 4)
+    for step in range(21):
+        assert float(late(10 + step)) == float(expected(step))
+    assert float(late(3)) == 0.0

@@ -8,11 +8,12 @@ import shutil
 import numpy as np
 import pytest
 import replicas
+import sealed_files
 import tensorflow as tf
 import tiny_run
 
 from albert_tf import config_io, files
-from albert_tf.checkpoints import formats
+from albert_tf.checkpoints import formats, native
 from albert_tf.errors import UserError
 from albert_tf.pipelines import pretraining_evaluation, pretraining_records
 from albert_tf.train_config import PretrainConfig
@@ -240,3 +241,22 @@ def test_records_that_cannot_be_evaluated_are_refused(data, trained, tmp_path):
         with pytest.raises(UserError, match=message) as caught:
             pretraining_evaluation.evaluate(trained, patterns.split(","))
         assert "\n" not in str(caught.value)
+
+
+def test_init_checkpoint_starts_from_the_weights_of_another_run(data, trained, tmp_path):
+    config = tiny_run.settings(num_train_steps=1, learning_rate=1e-9, seed=6)
+    tiny_run.run(data, tmp_path / "second", config, init_checkpoint=trained)
+    first = native.read_weights(trained)
+    second = native.read_weights(f"{tmp_path}/second")
+    for name, value in first.items():
+        np.testing.assert_allclose(second[name], value, atol=1e-6, err_msg=name)
+
+
+def test_a_manifest_that_counts_wrongly_is_noticed(data, tmp_path):
+    path = shutil.copytree(data, tmp_path / "data") / "manifest.json"
+    content = sealed_files.read(path)
+    content["files"]["train-0.tfrecord"] = 20
+    sealed_files.write(path, content)
+    with pytest.raises(UserError, match=r"\(21 examples where its .* says 20\)") as caught:
+        tiny_run.run(path.parent, tmp_path / "run", tiny_run.settings())
+    assert "\n" not in str(caught.value)

@@ -131,3 +131,20 @@ def test_a_continuation_after_sep_is_not_glued_to_the_word_before():
         for seed in range(60)
     }
     assert chosen == {(1, 5), (3, 4)}
+
+
+def test_ngrams_end_at_sep():
+    # With all but one word a prediction, an n-gram over [SEP] could not be avoided.
+    ids = [2, 7, 8, 3, 9, 10, 3]
+    for seed in range(60):
+        masked = mask(ids, seed, masked_lm_prob=0.99, max_predictions_per_seq=4)
+        assert not np.isin(masked.positions, [0, 3, 6]).any()
+
+
+def test_every_word_is_equally_likely():
+    counts = np.zeros(43)
+    for seed in range(3000):
+        counts[mask([2, *[7] * 20, 3, *[7] * 20, 3], seed, ngram=1).positions] += 1
+    counts = np.delete(counts, [0, 21, 42])
+    expected = 3000 * 6 / 40
+    assert np.abs(counts / expected - 1).max() < 0.2
