@@ -32,4 +32,4 @@ def test_the_signal_that_ended_a_command_is_named():
     command = ["bash", "-c", script, "bin/x"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 128 + signal.SIGSEGV
-    assert "bin/x: bash was ended by SIGSEGV. Run bin/x again" in done.stderr
+    assert "bin/x: a command was ended by SIGSEGV. Run bin/x again" in done.stderr
