@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 from repository import ROOT
@@ -18,16 +17,16 @@ class Overwhelmed(http.server.BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     under_way = 0
-    lock = threading.Lock()
+    changed = threading.Condition()
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with self.lock:
+        with self.changed:
             type(self).under_way += 1
             number = self.under_way
-        time.sleep(0.005)
-        with self.lock:  # before the answer, which begins the next request
-            type(self).under_way -= 1
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: self.under_way > 4, timeout=0.1)  # a busy machine is late
+            type(self).under_way -= 1  # before the answer, which begins the next request
         answer = {"label": "wrong" if number == 2 else body["instances"][0]["text"]}
         content = json.dumps({"predictions": [answer | {"probabilities": [0.25, 0.75]}]}).encode()
         self.send_response(200 if self.path == "/v1/models/m:predict" and number < 4 else 503)
