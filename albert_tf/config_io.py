@@ -114,7 +114,7 @@ def _scale_warmup_of(
 def scale_warmup(packaged: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, int]:
     """Returns the warm-up, in proportion, if the user changes only `num_train_steps`; else {}.
 
-    `packaged` are fields of a config of the project's, `own` those that the user sets.
+    `packaged` are the fields of a packaged config, `own` the fields that the user sets.
     """
     old, warmup = (packaged.get(name) for name in _SCHEDULE)
     end, first = own.get("num_train_steps"), own.get("first_schedule_step", 0)

@@ -16,7 +16,7 @@ OUT_OF_MEMORY = (
     "num_micro_batches), fewer processes, or more memory, and run it again."
 )
 # {what an error of the machine says: the remedy}. TensorFlow's errors have no number to tell them
-# by: the class of a full disk is also that of a full GPU.
+# by: a full disk and a full GPU raise the same class.
 _REMEDIES = {
     "No space left on device|Disk quota exceeded": FREE_SPACE,
     "Cannot allocate memory|Could not allocate|can't start new thread": OUT_OF_MEMORY,
@@ -189,7 +189,7 @@ def find_remedy(error: Exception) -> str | None:
     for cause, remedy in _REMEDIES.items():
         if re.search(cause, message):
             return remedy
-    # The class of a full GPU is also that of a message that is too long.
+    # A full GPU and a protobuf message that is too long raise the same class.
     is_full = type(error).__name__ == "ResourceExhaustedError"
     is_full = is_full and bool(re.search("OOM|alloc|memory", str(error)))
     return OUT_OF_MEMORY if is_full or isinstance(error, MemoryError) else None

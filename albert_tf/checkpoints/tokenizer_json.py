@@ -161,8 +161,8 @@ def _make_charsmap(
 ) -> bytes:
     """Returns what a normalizer makes of characters, letters with loose marks, and patterns.
 
-    The pieces of `cut` become words by themselves; a word goes on after a character that is not
-    such a piece and becomes one.
+    Each piece of `cut` becomes a word of its own. Where another character is normalized to such a
+    piece, the same word continues after it.
     """
     cuts = re.compile("|".join(map(re.escape, sorted(cut, key=len, reverse=True))) or "(?!)")
 

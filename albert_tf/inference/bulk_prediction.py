@@ -165,7 +165,7 @@ def _write_table(paths: Sequence[str], folder: str, output: str, temporary: str)
 
 
 def _join_tables(paths: Sequence[str], folder: str) -> Iterator[list[str]]:
-    """Yields a header, which of no rows at all is that of the input, and rows; a list is JSON."""
+    """Yields the header and the rows, lists as JSON; without rows, the header of the input."""
     answers = (
         json.loads(line)
         for block in _list_blocks(folder)

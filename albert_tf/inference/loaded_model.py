@@ -614,7 +614,9 @@ def _write_table(path: str, inputs: Inputs, labels: Sequence[Any] | None) -> Col
     rows, values = _as_tuples(inputs, None), _as_list(labels)
     require(bool(rows), "inputs: there are none. Give a list of texts, or of pairs.")
     has_pairs = len(rows[0]) == 2
-    require(has_pairs or labels is not None, "labels: give one for each input that is no pair.")
+    require(
+        has_pairs or labels is not None, "labels: pass one for each input; only pairs need none."
+    )
     require(
         labels is None or len(values) == len(rows),
         f"{len(rows)} inputs need as many labels, not {len(values)}.",

@@ -94,17 +94,7 @@ def test_a_failed_program_is_one_line(tmp_path, monkeypatch):
 
 @pytest.mark.full
 @pytest.mark.usefixtures("eagerly")
-def test_a_suite_runs_once_and_ends_with_a_table(
-    run_program, checkpoint, tmp_path, monkeypatch, capsys
-):
-    calls = []
-
-    def run(words, **_):  # starting TensorFlow takes seconds
-        calls.append(Path(words[1]).name)
-        error = run_program(*words[1:])
-        return subprocess.CompletedProcess(words, 1 if error else 0, error)
-
-    monkeypatch.setattr(subprocess, "run", run)
+def test_a_suite_runs_once_and_ends_with_a_table(calls, checkpoint, tmp_path, monkeypatch, capsys):
     small = {name: file._replace(num_rows=6) for name, file in submissions.GLUE_FILES.items()}
     small["AX.tsv"] = small["AX.tsv"]._replace(num_rows=2)
     monkeypatch.setattr(submissions, "GLUE_FILES", small)

@@ -124,7 +124,7 @@ def test_what_fit_and_save_leave(pretrained, tmp_path):
     ("arguments", "message"),
     [
         (([], []), "inputs: there are none"),
-        ((["a", "b"], None), "labels: give one for each input that is no pair"),
+        ((["a", "b"], None), "labels: pass one for each input; only pairs need none"),
         ((["a", "b"], ["x", "x"]), "labels: all are the same"),
         ((["a", "b"], ["x", None]), r"inputs\[1\]: the label 'label' is empty"),
         ((["a", "a"], ["x", "y"]), "inputs has too few different texts .*: name dev"),
