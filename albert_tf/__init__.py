@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from albert_tf.config import PRESETS as PRESETS
     from albert_tf.config import AlbertConfig as AlbertConfig
     from albert_tf.errors import UserError as UserError
-    from albert_tf.inference.loaded_model import Guess as Guess
-    from albert_tf.inference.loaded_model import LoadedModel as LoadedModel
-    from albert_tf.inference.loaded_model import load as load
     from albert_tf.model.albert_model import Albert as Albert
     from albert_tf.model.albert_model import AlbertForPretraining as AlbertForPretraining
     from albert_tf.model.task_model import AlbertForTask as AlbertForTask
     from albert_tf.optim.lamb import Lamb as Lamb
+    from albert_tf.predict.loaded_model import Guess as Guess
+    from albert_tf.predict.loaded_model import LoadedModel as LoadedModel
+    from albert_tf.predict.loaded_model import load as load
     from albert_tf.tokenizers.tokenization import Tokenizer as Tokenizer
 
 _MODULES = {
@@ -33,13 +33,13 @@ _MODULES = {
     "AlbertConfig": "config",
     "AlbertForPretraining": "model.albert_model",
     "AlbertForTask": "model.task_model",
-    "Guess": "inference.loaded_model",
+    "Guess": "predict.loaded_model",
     "Lamb": "optim.lamb",
-    "LoadedModel": "inference.loaded_model",
+    "LoadedModel": "predict.loaded_model",
     "PRESETS": "config",
     "Tokenizer": "tokenizers.tokenization",
     "UserError": "errors",
-    "load": "inference.loaded_model",
+    "load": "predict.loaded_model",
 }
 __all__ = sorted(_MODULES)
 keras_classes.register()

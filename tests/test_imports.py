@@ -50,16 +50,16 @@ ALLOWED: dict[str, set[str]] = {
         "data_prep/corpus",
         "data_prep/task_data",
     },
-    "albert_tf/inference": {
+    "albert_tf/predict": {
         *("albert_tf", "albert_tf/checkpoints", "albert_tf/kinds"),
         *("albert_tf/model", "albert_tf/records", "albert_tf/tasks", "albert_tf/tokenizers"),
         *("data_prep/corpus", "data_prep/task_data", "export", "albert_tf/kinds/tables"),
         *("albert_tf/pipelines", "albert_tf/train"),
     },
-    "albert_tf/serving": {"albert_tf", "albert_tf/inference", "albert_tf/kinds"},
+    "albert_tf/serving": {"albert_tf", "albert_tf/predict", "albert_tf/kinds"},
     # albert_tf/__init__.py alone: the names of docs/python.md.
     "face": {
-        *("albert_tf", "albert_tf/inference", "albert_tf/model", "albert_tf/optim"),
+        *("albert_tf", "albert_tf/predict", "albert_tf/model", "albert_tf/optim"),
         "albert_tf/tokenizers",
     },
     "data_prep/corpus": {"albert_tf"},

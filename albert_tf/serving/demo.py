@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from albert_tf.errors import UserError, reason
-from albert_tf.inference.loaded_model import LoadedModel
 from albert_tf.kinds.served import QUESTION, SENTENCE
+from albert_tf.predict.loaded_model import LoadedModel
 
 HOST = "127.0.0.1"
 

@@ -9,7 +9,7 @@ import tiny_exports
 from repository import ROOT
 
 from albert_tf.errors import UserError
-from albert_tf.inference import loaded_model
+from albert_tf.predict import loaded_model
 from albert_tf.serving import demo
 
 

@@ -57,7 +57,7 @@ def test_predicting_imports_little():
         "from albert_tf import lazy_tensorflow, program\n"
         "lazy_tensorflow.load(without=program._UNUSED)\n"
         "assert gc.isenabled() and gc.get_freeze_count() > 100_000\n"
-        "importlib.import_module('albert_tf.inference.loaded_model')\n"
+        "importlib.import_module('albert_tf.predict.loaded_model')\n"
         "assert not {'sklearn', 'h5py', 'tensorflow_text'} & sys.modules.keys()\n"
         "from albert_tf.kinds import metrics\n"
         "assert metrics.METRICS['f1'](['a', 'b'], ['a', 'b'], 'ab') == 1\n"
@@ -80,7 +80,7 @@ def test_padding_is_not_computed(reviews, monkeypatch):
 
 
 def test_a_search_is_in_the_order_of_the_cosines_and_of_equal_texts(pretrained, monkeypatch):
-    monkeypatch.setattr("albert_tf.inference.search._BLOCK", 3)
+    monkeypatch.setattr("albert_tf.predict.search._BLOCK", 3)
     texts = ["a b", "abcd efgh", "c", "ijkl abcd", "abcd efgh", "d"]
     vectors, [query] = pretrained.embed(texts, normalize=True), pretrained.embed("abcd efgh")
     wanted = vectors @ query / np.linalg.norm(query)

@@ -21,7 +21,7 @@ from albert_tf.data_prep.corpus import worker_processes
 from albert_tf.data_prep.corpus.shards import Driver
 from albert_tf.errors import UserError
 from albert_tf.export import saved_model
-from albert_tf.inference import bulk_prediction
+from albert_tf.predict import bulk_prediction
 
 load_once = functools.cache(saved_model.load)
 TEXTS = ["a good day", "", "it was so so", "한국어", "good " * 40, "a\u2028b"]

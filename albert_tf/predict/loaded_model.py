@@ -22,12 +22,12 @@ from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError, require, require_choice
 from albert_tf.export import export_source, model_kinds
 from albert_tf.export.export_config import ExportConfig, SourceConfig
-from albert_tf.inference import search
 from albert_tf.kinds import task_table, token_lengths
 from albert_tf.kinds.base import TOKENS, Kind, Label, Prediction, Records, Task
 from albert_tf.kinds.tables.task_rows import Columns, DataSource, are_quantities
 from albert_tf.model import weight_names, xla
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
+from albert_tf.predict import search
 from albert_tf.records import features
 from albert_tf.run_files import BEST
 from albert_tf.tasks import finetuned_model

@@ -13,7 +13,7 @@ import albert_tf
 from albert_tf import train_config
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
-from albert_tf.inference import minimal_pairs
+from albert_tf.predict import minimal_pairs
 
 PAIRS = [
     minimal_pairs.Pair("the museum is old.", "the museum are old.", ("syntax", "agreement", "a")),
