@@ -21,7 +21,9 @@ import signal
 import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any
+from typing import IO, Any, TypeVar
+
+import msgspec
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, find_remedy, refuse_endless, refuse_twice, require, to_text
@@ -29,6 +31,7 @@ from albert_tf.errors import UserError, find_remedy, refuse_endless, refuse_twic
 LOCK = ".lock"
 SEAL = "sha256"
 HASHES = "sha256.json"
+T = TypeVar("T")
 # Files by which readers and servers know a folder.
 _TELLS_COMPLETE = re.compile(r"(.*/)?(saved_model\.pb|model\.xml|manifest\.json|.*\.index)")
 
@@ -318,6 +321,22 @@ def read_bytes(path: str, name: str) -> bytes:
 
 def read_json(path: str, name: str) -> Any:
     return parse_json(read_bytes(path, name), path, name)
+
+
+def read_as(path: str, kind: type[T], name: str = "") -> T:
+    """Reads a JSON file that this project wrote, as a `msgspec` struct or another type.
+
+    Raises `UserError`, a line with the path of the first wrong field, if it does not fit.
+    """
+    return parse_as(read_bytes(path, name or os.path.basename(path)), kind, path)
+
+
+def parse_as(content: bytes, kind: type[T], path: str) -> T:
+    """Returns JSON as a type, as `read_as` does; `path` is the file from which it comes."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{path} is damaged: {error}. Restore it.") from None
 
 
 def read_object(path: str, name: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@ import fcntl
 import json
 import os
 
+import msgspec
 import pytest
 
 from albert_tf import files
@@ -97,6 +98,28 @@ def test_what_cannot_be_read_is_one_sentence(folder, content, message):
     with pytest.raises(UserError, match=f"^--x: {message}") as caught:
         files.read_json("x.json", "--x")
     assert "\n" not in str(caught.value)
+
+
+class Written(msgspec.Struct):
+    steps: list[int]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"steps": [1, "2"]}', "Expected `int`, got `str` - at `$.steps[1]`"),
+        ('{"step": []}', "Object missing required field `steps`"),
+        ('{"steps": [1', "Input data was truncated"),
+        ("[" * 99_999, "Expected `object`, got `array`"),
+    ],
+)
+def test_the_first_wrong_field_of_a_file_is_named(folder, content, message):
+    (folder / "x.json").write_text('{"steps": [1], "more": 2}')
+    assert files.read_as("x.json", Written) == Written([1])
+    (folder / "x.json").write_text(content)
+    with pytest.raises(UserError) as caught:
+        files.read_as("x.json", Written)
+    assert str(caught.value) == f"x.json is damaged: {message}. Restore it."
 
 
 def test_a_pipe_is_refused(folder):
