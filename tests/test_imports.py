@@ -7,101 +7,57 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("albert_tf", "data_prep", "export")
-# {folder: the other folders of this repository that it may import}, the lowest first.
+# A folder, and the other folders of this repository that it may import; the lowest first.
+# "face" is albert_tf/__init__.py alone: the names of docs/python.md.
+TABLE = """\
+albert_tf:
+albert_tf/tokenizers: albert_tf
+albert_tf/records: albert_tf albert_tf/tokenizers
+albert_tf/model: albert_tf albert_tf/records
+albert_tf/kinds/spans: albert_tf albert_tf/records albert_tf/tokenizers
+albert_tf/kinds/tables: albert_tf albert_tf/kinds/spans albert_tf/tokenizers
+albert_tf/kinds: albert_tf albert_tf/kinds/spans albert_tf/kinds/tables albert_tf/model
+    albert_tf/records albert_tf/tokenizers
+albert_tf/optim: albert_tf
+albert_tf/objectives: albert_tf albert_tf/model albert_tf/records albert_tf/tokenizers
+albert_tf/checkpoints: albert_tf albert_tf/kinds albert_tf/model albert_tf/records
+    albert_tf/tokenizers
+albert_tf/train: albert_tf albert_tf/checkpoints albert_tf/kinds albert_tf/model
+    albert_tf/objectives albert_tf/optim albert_tf/records albert_tf/tokenizers
+albert_tf/tasks: albert_tf albert_tf/checkpoints albert_tf/kinds albert_tf/records
+    albert_tf/tokenizers albert_tf/train data_prep/task_data
+albert_tf/pipelines: albert_tf albert_tf/checkpoints albert_tf/kinds albert_tf/model
+    albert_tf/objectives albert_tf/records albert_tf/tasks albert_tf/tokenizers albert_tf/train
+    data_prep data_prep/corpus data_prep/task_data
+albert_tf/predict: albert_tf albert_tf/checkpoints albert_tf/kinds albert_tf/kinds/tables
+    albert_tf/model albert_tf/pipelines albert_tf/records albert_tf/tasks albert_tf/tokenizers
+    albert_tf/train data_prep/corpus data_prep/task_data export
+albert_tf/serving: albert_tf albert_tf/kinds albert_tf/predict
+face: albert_tf albert_tf/model albert_tf/optim albert_tf/predict albert_tf/tokenizers
+data_prep/corpus: albert_tf
+data_prep/pretraining_data: albert_tf albert_tf/records albert_tf/tokenizers data_prep/corpus
+data_prep/task_data: albert_tf albert_tf/kinds albert_tf/kinds/spans albert_tf/kinds/tables
+    albert_tf/records albert_tf/tokenizers data_prep/corpus data_prep/pretraining_data
+data_prep: albert_tf albert_tf/tokenizers data_prep/corpus
+export/graph_tokenizer: albert_tf/tokenizers
+export/requests: albert_tf albert_tf/kinds/spans albert_tf/records albert_tf/tokenizers
+    export/graph_tokenizer
+export: albert_tf albert_tf/checkpoints albert_tf/kinds albert_tf/kinds/spans albert_tf/model
+    albert_tf/records albert_tf/tasks albert_tf/tokenizers export/graph_tokenizer export/requests
+export/onnx: albert_tf albert_tf/checkpoints albert_tf/kinds albert_tf/model albert_tf/records
+    albert_tf/tasks albert_tf/train data_prep/task_data export
+export/step: albert_tf albert_tf/model albert_tf/objectives albert_tf/plan albert_tf/records
+    albert_tf/train
+albert_tf/plan: albert_tf
+"""
 ALLOWED: dict[str, set[str]] = {
-    "albert_tf": set(),
-    "albert_tf/tokenizers": {"albert_tf"},
-    "albert_tf/records": {"albert_tf", "albert_tf/tokenizers"},
-    "albert_tf/model": {"albert_tf", "albert_tf/records"},
-    "albert_tf/kinds/spans": {"albert_tf", "albert_tf/records", "albert_tf/tokenizers"},
-    "albert_tf/kinds/tables": {"albert_tf", "albert_tf/kinds/spans", "albert_tf/tokenizers"},
-    "albert_tf/kinds": {
-        *("albert_tf", "albert_tf/kinds/spans", "albert_tf/kinds/tables", "albert_tf/model"),
-        *("albert_tf/records", "albert_tf/tokenizers"),
-    },
-    "albert_tf/optim": {"albert_tf"},
-    "albert_tf/objectives": {
-        *("albert_tf", "albert_tf/model", "albert_tf/records", "albert_tf/tokenizers"),
-    },
-    "albert_tf/checkpoints": {
-        *("albert_tf", "albert_tf/kinds", "albert_tf/model", "albert_tf/records"),
-        "albert_tf/tokenizers",
-    },
-    "albert_tf/train": {
-        *("albert_tf", "albert_tf/checkpoints", "albert_tf/model", "albert_tf/optim"),
-        *("albert_tf/kinds", "albert_tf/records", "albert_tf/tokenizers"),
-        "albert_tf/objectives",
-    },
-    "albert_tf/tasks": {
-        *("albert_tf", "albert_tf/checkpoints", "albert_tf/records", "albert_tf/tokenizers"),
-        *("albert_tf/kinds", "albert_tf/train", "data_prep/task_data"),
-    },
-    "albert_tf/pipelines": {
-        "albert_tf",
-        "albert_tf/checkpoints",
-        "albert_tf/kinds",
-        "albert_tf/model",
-        "albert_tf/objectives",
-        "albert_tf/records",
-        "albert_tf/tasks",
-        "albert_tf/tokenizers",
-        "albert_tf/train",
-        "data_prep",
-        "data_prep/corpus",
-        "data_prep/task_data",
-    },
-    "albert_tf/predict": {
-        *("albert_tf", "albert_tf/checkpoints", "albert_tf/kinds"),
-        *("albert_tf/model", "albert_tf/records", "albert_tf/tasks", "albert_tf/tokenizers"),
-        *("data_prep/corpus", "data_prep/task_data", "export", "albert_tf/kinds/tables"),
-        *("albert_tf/pipelines", "albert_tf/train"),
-    },
-    "albert_tf/serving": {"albert_tf", "albert_tf/predict", "albert_tf/kinds"},
-    # albert_tf/__init__.py alone: the names of docs/python.md.
-    "face": {
-        *("albert_tf", "albert_tf/predict", "albert_tf/model", "albert_tf/optim"),
-        "albert_tf/tokenizers",
-    },
-    "data_prep/corpus": {"albert_tf"},
-    "data_prep/pretraining_data": {
-        *("albert_tf", "albert_tf/records", "albert_tf/tokenizers", "data_prep/corpus"),
-    },
-    "data_prep/task_data": {
-        *("albert_tf", "albert_tf/records", "albert_tf/tokenizers", "data_prep/corpus"),
-        *("albert_tf/kinds", "albert_tf/kinds/spans", "data_prep/pretraining_data"),
-        "albert_tf/kinds/tables",
-    },
-    "data_prep": {"albert_tf", "albert_tf/tokenizers", "data_prep/corpus"},
-    "export/graph_tokenizer": {"albert_tf/tokenizers"},
-    "export/requests": {
-        *("albert_tf", "albert_tf/records", "albert_tf/tokenizers"),
-        *("albert_tf/kinds/spans", "export/graph_tokenizer"),
-    },
-    "export": {
-        *("albert_tf", "albert_tf/checkpoints", "albert_tf/model", "albert_tf/records"),
-        *(
-            "albert_tf/tasks",
-            "albert_tf/tokenizers",
-            "export/graph_tokenizer",
-        ),
-        *("export/requests", "albert_tf/kinds", "albert_tf/kinds/spans"),
-    },
-    "export/onnx": {
-        *("albert_tf", "albert_tf/checkpoints", "albert_tf/kinds", "albert_tf/model"),
-        *("albert_tf/records", "albert_tf/tasks", "albert_tf/train"),
-        *("data_prep/task_data", "export"),
-    },
-    "export/step": {
-        *("albert_tf", "albert_tf/model", "albert_tf/objectives", "albert_tf/plan"),
-        *("albert_tf/records", "albert_tf/train"),
-    },
-    "albert_tf/plan": {"albert_tf"},
+    folder: set(others.split())
+    for folder, _, others in (row.partition(":") for row in TABLE.replace("\n  ", "").splitlines())
 }
 FREE_OF_KERAS = {
     *("albert_tf", "albert_tf/tokenizers", "albert_tf/records", "albert_tf/kinds"),
-    *("albert_tf/kinds/spans", "albert_tf/kinds/tables"),
+    *("albert_tf/kinds/spans", "albert_tf/kinds/tables", "albert_tf/plan"),
     *("data_prep", "data_prep/pretraining_data", "data_prep/task_data"),
-    "albert_tf/plan",
 }
 # They run with jax, and without this project.
 FREE_OF_TENSORFLOW = {"export/step/run_step.py", "export/step/wrap_step.py"}
