@@ -24,22 +24,15 @@ reports.line = line
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-WORDS = ["good day", "bad day", "all was bad", "so good it was", "bad", "good good good"]
-ROWS = [{"text": text, "label": [x for x in ("good", "bad") if x in text]} for text in WORDS]
 
 
 @pytest.mark.full
 @pytest.mark.usefixtures("eagerly")
 def test_a_second_run_ends_as_if_unbroken(run, checkpoint, tmp_path, capsys):
-    for split in ("train", "dev"):
-        lines = "".join(json.dumps(row) + "\n" for row in ROWS)
-        (tmp_path / f"{split}.jsonl").write_text(lines)
-    command = [
-        *("--task=own", "--kind=multi_label", f"--data_dir={tmp_path}"),
-        "--set=class_weights=balanced",
-        *("--set=albert.hidden_dropout_prob=0.1", "--set=save_checkpoints_steps=2"),
-        *(f"--config={tmp_path}/config.json", f"--init_checkpoint={checkpoint}/google"),
-    ]
+    tiny_program.write_own(tmp_path)
+    command = [*tiny_program.OWN, f"--data_dir={tmp_path}", f"--config={tmp_path}/config.json"]
+    command += ["--set=albert.hidden_dropout_prob=0.1", "--set=save_checkpoints_steps=2"]
+    command += ["--set=class_weights=balanced", f"--init_checkpoint={checkpoint}/google"]
     assert not run(*command, start=None)
     broken = [*command, f"--output_dir={tmp_path}/broken"]
     child = subprocess.run(

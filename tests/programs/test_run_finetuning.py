@@ -32,17 +32,10 @@ def test_a_task_of_ones_own(run, tmp_path, capsys):
     assert scores_file["metrics"]["accuracy"] == best["accuracy"]
     [command] = map(json.loads, (tmp_path / "run/commands.jsonl").read_text().splitlines())
     assert command["command"].startswith("bin/run_finetuning --config=")
-    assert command["finished"] is True
-    page = (tmp_path / "run/report.html").read_text()
-    assert f"<bdi>Predicted by {prefix}.</bdi>" in page
-    assert ", 3 examples" in page
-    assert ("<p>None.</p>" in page) == (best["accuracy"] == 1)
+    assert f"<bdi>Predicted by {prefix}.</bdi>" in (tmp_path / "run/report.html").read_text()
     test = predictions.read(f"{tmp_path}/run/predictions-test.json")
     assert (test["labels"], test["split"], test["checkpoint"]) == (["no", "yes"], "test", prefix)
     assert list(test["predictions"]) == ["0", "1"]
-    config = config_io.load(FinetuneConfig, f"{tmp_path}/run/config.json")
-    assert config.albert == tiny_run.albert()
-    assert config.learning_rate == 0.01
     message = run(
         *OWN, f"--test_file={tmp_path}/test.tsv", "--mode=predict", "--labels=yes,no", start=None
     )
@@ -119,13 +112,10 @@ def test_a_run_its_conversion_and_its_export_label_a_table_alike(
     assert header == "review,label,logits,probability_glad,probability_sad"
     glad, sad = map(float, line.split(",")[-2:])
     assert predicted["0"]["probabilities"] == pytest.approx([glad, sad], abs=1e-6)
-    (tmp_path / "new.jsonl").write_text('{"text": "so", "review": "it was good"}\n')
-    (tmp_path / "long.txt").write_text("it was good\n" + "good " * 40)
-    files = ("--input=new.jsonl,long.txt", "--output=o.jsonl")
+    (tmp_path / "long.txt").write_text("good " * 40)
+    files = ("--input=long.txt", "--output=long.jsonl")
     assert not run_program(bin_ / "predict", "--model=runs/reviews", *files)
-    *answers, _ = map(json.loads, (tmp_path / "o.jsonl").read_text().splitlines())
-    assert [x["probabilities"]["sad"] for x in answers] == pytest.approx([sad, sad], abs=1e-6)
-    assert "1 of 3 inputs lose an end: max_seq_length is" in capsys.readouterr().err
+    assert "1 of 1 inputs lose an end: max_seq_length is" in capsys.readouterr().err
 
 
 def test_a_run_remembers_its_data(run, run_program, tmp_path, capsys):
@@ -211,33 +201,6 @@ def test_mnli_its_diagnostic_and_a_task_that_starts_from_it(run, tmp_path, capsy
     assert f"| {content['checkpoint']} | output in {tmp_path}/rte" in output  # the best, as for ax
     config = config_io.load(FinetuneConfig, f"{tmp_path}/rte/config.json")
     assert config.albert.hidden_dropout_prob == 0.1  # of the recipe
-
-
-def squad(path, version_2=False):
-    qas = [
-        {"id": f"q{k}", "question": "was it good", "answers": [{"text": "good", "answer_start": 2}]}
-        for k in range(5)
-    ]
-    if version_2:
-        qas[1] |= {"answers": [], "is_impossible": True}
-    paragraph = {"context": "a good day was followed by a bad one", "qas": qas}
-    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("task", "more"),
-    [("squad1", ()), ("squad2", ("--set=null_answer=null_score",))],
-)
-def test_squad(task, more, run, tmp_path):
-    for split in ("train", "dev"):
-        squad(tmp_path / f"{split}.json", task == "squad2")
-    paths = [f"--{split}_file={tmp_path}/{split}.json" for split in ("train", "dev")]
-    assert not run(f"--task={task}", *paths, *more)
-    content = predictions.read(f"{tmp_path}/run/predictions-dev.json")["predictions"]
-    assert list(content) == [f"q{k}" for k in range(5)]
-    assert all(("null_odds" in value) == (task == "squad2") for value in content.values())
-    assert 0 <= read(tmp_path / "run/metrics-dev.json")["metrics"]["f1"] <= 100
 
 
 @pytest.mark.full

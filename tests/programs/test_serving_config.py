@@ -4,12 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-import tensorflow as tf
-import tiny_exports
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
-from albert_tf.export import model_card, signatures
+from albert_tf.export import model_card
 
 SERVING = Path(__file__).parents[2] / "albert_tf/serving"
 # tensorflow-serving-api lacks the messages of these two files; these are their published fields.
@@ -55,17 +53,3 @@ def test_the_command_names_these_files_and_the_server_of_the_card():
     named = re.findall(r"--\w+_file=/serving/(\S+)", text)
     assert sorted(named) == sorted(path.name for path in SERVING.glob("*.config"))
     assert f"tensorflow/serving:{model_card.SERVER}" in text
-
-
-def test_padding_by_the_server_would_change_the_answer():
-    """Why it is off: the server pads with the first number of an input, 1 in `input_mask`."""
-    model = tiny_exports.source("classification")
-    answer = signatures.make_signatures(model)["token_ids"].function
-    ids = tiny_exports.ids(model, 1, 5)
-    ids["input_mask"] = tf.ones_like(ids["input_mask"])
-    wanted = answer(ids)["logits"]
-    first = {name: tf.repeat(value[:, :1], 3, axis=1) for name, value in ids.items()}
-    padded = {name: tf.concat([value, first[name]], 1) for name, value in ids.items()}
-    assert abs(answer(padded)["logits"] - wanted).numpy().max() > 1e-3
-    padded["input_mask"] *= tf.constant([[1] * 5 + [0] * 3])
-    assert answer(padded)["logits"].numpy() == pytest.approx(wanted.numpy(), rel=1e-5)

@@ -8,9 +8,7 @@ import types
 from pathlib import Path
 
 import numpy as np
-import program_flags
 import pytest
-import tensorflow as tf
 
 from albert_tf import config_io
 from albert_tf.errors import UserError
@@ -60,18 +58,11 @@ def test_the_page_says_of_each_block_whether_it_was_run():
     assert marks.count(False) >= 4
 
 
-def test_programs_have_these_flags_and_configs_make_sense():
+def test_learning_rates_follow_the_rule_of_the_page():
+    """The paper's learning rate times sqrt(B / 4096)."""
     for name, arguments in programs():
-        known = program_flags.read(ROOT / name)
-        used = {word[2:].partition("=")[0] for word in arguments if word.startswith("--")}
-        assert used <= known.keys()
-        assert used >= {flag for flag, required in known.items() if required}
-        if "fine" in name:
-            continue
-        overrides = tuple(values(arguments, "set"))
-        config = config_io.load(PretrainConfig, None, overrides)
-        if "batch_size" in str(overrides) and config.train_batch_size > 2:
-            # As the page says: the paper's learning rate times sqrt(B / 4096).
+        if name == "bin/run_pretraining" and "learning_rate" in str(arguments):
+            config = config_io.load(PretrainConfig, None, values(arguments, "set"))
             expected = 0.00176 * (config.train_batch_size / 4096) ** 0.5
             assert config.learning_rate == pytest.approx(expected, rel=0.01)
 
@@ -93,16 +84,6 @@ def test_slices_are_those_of_the_plan():
         slice_ = chips.topology(name)
         assert (slice_.device, slice_.num_devices) == (chips.TPUS[kind], int(number))
         assert slice_.device.per_chip == (2 if unit == "core" else 1)
-
-
-def test_addresses_of_several_hosts_are_understood():
-    [name] = [value for _, words in programs() for value in values(words, "tpu_name")]
-    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
-    hosts = resolver.cluster_spec().as_dict()["worker"]
-    [server] = [c for commands, _ in blocks() for c in commands if "tf.distribute.Server" in str(c)]
-    program, code, index, *addresses = server[1:]
-    assert (program, index, addresses) == ("-c", "0", hosts)
-    compile(code, "server", "exec")
 
 
 def constants():
