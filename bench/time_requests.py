@@ -12,7 +12,6 @@ and a table: milliseconds and CPU milliseconds of a request (medians), seconds u
 answer, MB in memory beyond those of the runtime, and MB of the files.
 """
 
-import functools
 import importlib
 import json
 import os
@@ -24,7 +23,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
-from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -33,7 +31,7 @@ from absl import app, flags
 from albert_tf.checkpoints import model_checkpoint
 from albert_tf.config import PRESETS
 from albert_tf.export import export_source, model_kinds, model_versions
-from albert_tf.export.onnx import int8_export, onnx_folder
+from albert_tf.export.onnx import int8_export, onnx_folder, onnx_runtime
 from albert_tf.export.onnx.onnx_folder import Arrays
 from albert_tf.model import albert_model, weight_names
 from albert_tf.records import features
@@ -110,12 +108,12 @@ def write_onnx(folder: str) -> str:
 
 def to_theirs(request: Arrays) -> dict[str, np.ndarray]:
     """Returns a request as transformers and our ONNX graphs read it."""
-    return {onnx_folder.INPUTS.get(k, k): x.astype(np.int64) for k, x in request.items()}
+    return {onnx_runtime.INPUTS.get(k, k): x.astype(np.int64) for k, x in request.items()}
 
 
 def load_onnx(path: str) -> Ask:
-    session = onnx_folder.open_session(path, CORES.value)
-    return lambda request: onnx_folder.run(session, to_theirs(request))
+    session = onnx_runtime.open_session(path, CORES.value)
+    return lambda request: onnx_runtime.run(session, to_theirs(request))
 
 
 def load_openvino(path: str) -> Ask:
@@ -131,9 +129,7 @@ def write_int8(folder: str) -> str:
 
 
 def load_int8(path: str) -> Ask:
-    open_session = functools.partial(onnx_folder.open_session, threads=CORES.value)
-    with mock.patch.object(onnx_folder, "open_session", open_session):
-        run_rows = onnx_folder.make_run_rows(path)
+    run_rows = onnx_runtime.make_run_rows(path, CORES.value)
     return lambda request: run_rows(to_theirs(request))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from absl import logging
 
-from albert_tf import config_io, hub, run_files
+from albert_tf import config_io, provenance, run_files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError, require
@@ -135,7 +135,7 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
         dtype = variables[name].dtype.as_numpy_dtype
         variables[name].assign(checkpoint.weights[name].astype(dtype))
     return ExportedModel(
-        source=hub.find_name(checkpoint.source),
+        source=provenance.find_name(checkpoint.source),
         scores=checkpoint.scores,
         config=config,
         options=options,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files, hub
+from albert_tf import files, markdown
 from albert_tf.export import model_card, saved_model
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests.token_ids import Tensors
@@ -30,19 +30,7 @@ QUANTIZATIONS: Mapping[str, tuple[list, list]] = {
     "dynamic": ([tf.lite.Optimize.DEFAULT], []),
     "float16": ([tf.lite.Optimize.DEFAULT], [tf.float16]),
 }
-_CARD = """\
-# {title}
-
-An ALBERT that {model.kind.description}, for LiteRT (TensorFlow Lite), {megabytes:.2f} MB.
-Made from `{source}`{scores}.
-{notes}
-It takes the token ids of one request, padded to the length below: tokenize with the vocabulary of
-the checkpoint. **Feed the inputs by name.** In the file their order is {order}:
-in another order they give wrong answers without an error.
-
-{tensors}
-
-```python
+_USE = """\
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter  # or tf.lite.Interpreter
 
@@ -50,34 +38,31 @@ answer = Interpreter("{title}").get_signature_runner("{signature}")
 inputs = {{name: np.zeros(x["shape"], "int32") for name, x in answer.get_input_details().items()}}
 inputs["input_ids"][..., :3] = [2, 13, 3]  # [CLS], a token, [SEP]
 inputs["input_mask"][..., :3] = 1
-print(answer(**inputs))
-```
-"""
+print(answer(**inputs))"""
 
 
-def write(model: ExportedModel, content: bytes, path: str, notes: str = "") -> None:
-    """Writes the content of a file, and its card as `path`.md, which has the notes."""
-    answer = _open(content)
-    given, made = answer.get_input_details(), answer.get_output_details()
-    rows = [
-        [side, f"`{x}`", f"{np.dtype(y['dtype'])} {y['shape'].tolist()}", model_card.explain(x)]
-        for side, details in (("in", given), ("out", made))
-        for x, y in details.items()
-    ]
-    if labels := model.options.labels:
-        notes += f"\nLabels, in the order of their ids: {', '.join(labels)}.\n"
-    card = _CARD.format(
-        title=os.path.basename(path),
-        model=model,
-        megabytes=len(content) / 1e6,
-        source=hub.name_for_card(model.source),
-        scores=f" ({model.scores})" if model.scores else "",
-        notes=notes,
-        order=", ".join(f"`{x}`" for x in sorted(given, key=lambda x: given[x]["index"])),
-        tensors=model_card.make_table(["", "name", "type", "what"], rows),
-        signature=TOKEN_IDS,
+def write(model: ExportedModel, content: bytes, path: str, note: str = "") -> None:
+    """Writes the content of a file, and its card as `path`.md, which has the note."""
+    answer, title = _open(content), os.path.basename(path)
+    sides = {"in": answer.get_input_details(), "out": answer.get_output_details()}
+    order = sorted(sides["in"], key=lambda name: sides["in"][name]["index"])
+    tensors = model_card.list_tensors(
+        (side, name, f"{np.dtype(x['dtype'])} {x['shape'].tolist()}")
+        for side, details in sides.items()
+        for name, x in details.items()
     )
-    files.write_bytes(f"{path}.md", card.encode())
+    form = f"for LiteRT (TensorFlow Lite), {len(content) / 1e6:.2f} MB"
+    sections = [
+        *model_card.introduce(title, model, form),
+        note,
+        "It takes the token ids of one request, padded to the length below: tokenize with the "
+        "vocabulary of\nthe checkpoint. **Feed the inputs by name.** In the file their order is "
+        f"{', '.join(f'`{x}`' for x in order)}:\nin another order they give wrong answers without "
+        "an error.",
+        tensors,
+        markdown.code(_USE.format(title=title, signature=TOKEN_IDS), "python"),
+    ]
+    markdown.write(f"{path}.md", sections)
     files.write_bytes(path, content)
 
 

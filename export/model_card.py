@@ -4,13 +4,13 @@ import base64
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
 
-from albert_tf import files, hub
+from albert_tf import files, markdown, provenance
 from albert_tf.export import serving_api
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests import window_ops
@@ -68,43 +68,23 @@ MEANINGS: Mapping[str, str] = {
 _SERIALIZED = "inputs"  # the input of serialised examples
 _NUM_SHOWN = 8  # token ids of an example
 
-_MODEL = """\
-# {title}
-
-An ALBERT that {model.kind.description}, for TensorFlow Serving.
-Made from `{source}`{scores}: {config.num_hidden_layers} layers of {config.hidden_size}, \
-vocabulary {config.vocab_size}, {model.options.dtype} weights.
-It reads {longest} pieces at once{cuts}."""
 _FILES = """\
 `assets/` holds the config, the vocabulary and the labels; `assets.extra/` a request for each
 signature, with which the server warms up. `sha256.json` has the hashes of all files, which this
 project checks before it loads them, and servers do not. After a copy, in this folder:
 
     sed -n 's/^  "\\(.*\\)": "\\(.*\\)",*$/\\2  \\1/p' sha256.json | sha256sum --check --quiet"""
-_SERVER = """\
-## Start a server
-
-In this folder, or in a copy of it:
-
-    {docker}
-
+_BATCHING = """\
 It may answer requests together that come at once: `albert_tf/serving/README.md` of this project has
 the command, and the file of parameters. Then the token ids of all requests must have one length,
 and one client's bad ids or long text are an error for the whole batch."""
 _NO_PADDING = """\
-Padding is skipped: a batch costs what its pieces cost, so that short and long texts
+Padding is skipped: a batch costs what its tokens cost, so that short and long texts
 may be answered together, and token ids may be padded to any length."""
 _REQUESTS = """\
-## Requests
-
 `?` is any number; the first, that of rows, is the same for all inputs of a request. What does not
 fit, or holds ids outside the vocabulary, is refused with INVALID_ARGUMENT and a sentence."""
 _PYTHON = """\
-## From Python, by gRPC
-
-Wants `pip install tensorflow-serving-api`.
-
-```python
 import grpc
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
@@ -116,8 +96,7 @@ request.model_spec.name = "{title}"
 request.model_spec.signature_name = "{signature}"
 {inputs}
 for name, value in server.Predict(request, timeout=30).outputs.items():
-    print(name, tf.make_ndarray(value))
-```"""
+    print(name, tf.make_ndarray(value))"""
 
 
 def write(
@@ -131,75 +110,74 @@ def write(
 
     `functions` are the signatures, traced.
     """
-    sections = _list_sections(model, signatures, functions, os.path.dirname(target))
-    content = "\n\n".join(sections) + "\n"
-    files.write_bytes(os.path.join(folder, NAME), content.encode())
-
-
-def _list_sections(
-    model: ExportedModel,
-    signatures: Mapping[str, Signature],
-    functions: Mapping[str, ConcreteFunction],
-    versions: str,
-) -> Iterator[str]:
+    versions = os.path.dirname(target)
     title, name = serving_api.make_model_name(versions), next(iter(signatures))
-    config, options = model.config, model.options
-    longest = options.run_config.max_seq_length if options.text else config.max_position_embeddings
-    yield _MODEL.format(
-        title=title,
-        model=model,
-        source=hub.name_for_card(model.source),
-        scores=f" ({model.scores})" if model.scores else "",
-        config=config,
-        longest=longest,
-        cuts=model.kind.cut if options.text else "",
+    command = make_docker_command(versions, '"$(dirname "$PWD")"')
+    inputs = "\n".join(_set_input(*item) for item in signatures[name].example.items())
+    sections = [
+        *introduce(title, model, f"for TensorFlow Serving, with {model.options.dtype} weights"),
+        *_describe_answers(model, functions[name].structured_outputs),
+        _FILES,
+        "## Start a server",
+        f"In this folder, or in a copy of it:\n\n    {command}",
+        _BATCHING,
+        "" if getattr(model.network, "reads_padding", False) else _NO_PADDING,
+        "## Requests",
+        _REQUESTS,
+        f"A text of more than {model.options.max_text_bytes} bytes in UTF-8 is refused, too."
+        if model.options.text
+        else "",
+        *(_describe_signature(x, title, signatures, functions) for x in signatures if x != DEFAULT),
+        "## From Python, by gRPC",
+        "Needs `pip install tensorflow-serving-api`.",
+        markdown.code(_PYTHON.format(title=title, signature=name, inputs=inputs), "python"),
+    ]
+    markdown.write(os.path.join(folder, NAME), sections)
+
+
+def introduce(title: str, model: ExportedModel, form: str) -> Iterator[str]:
+    """Yields the first sections of the card of any export: what it does, its source, its labels."""
+    config, labels = model.config, model.options.labels
+    source = f"`{provenance.name_for_card(model.source)}`"
+    scores = f" ({model.scores})" if model.scores else ""
+    yield f"# {title}"
+    yield (
+        f"An ALBERT that {model.kind.description}, {form}.\n"
+        f"Made from {source}{scores}: {config.num_hidden_layers} layers of {config.hidden_size}, "
+        f"vocabulary {config.vocab_size}."
     )
-    if options.labels:
-        yield f"Labels, in the order of their ids: {', '.join(options.labels)}."
+    if labels:
+        yield f"Labels, in the order of their ids: {', '.join(labels)}."
+
+
+def _describe_answers(model: ExportedModel, outputs: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what is read of a text, and the settings on which answers depend."""
+    options = model.options
+    cut = model.kind.cut if options.text else ""
+    longest = options.run_config.max_seq_length if options.text else 0
+    yield f"It reads {longest or model.config.max_position_embeddings} tokens at once{cut}."
     if options.null_threshold is not None and options.text:
         threshold = f"{options.null_threshold:g}"
         yield f"The threshold of `null_odds`, above which there is no answer: {threshold}."
     if options.thresholds:
         thresholds = ", ".join(f"{label} {x:.4g}" for label, x in options.thresholds.items())
         yield f"The thresholds of probabilities, above which a label applies: {thresholds}."
-    if "num_layers" in functions[name].structured_outputs:
-        yield from _describe_exits(model)
-    yield _FILES
-    yield _SERVER.format(docker=make_docker_command(versions, '"$(dirname "$PWD")"'))
-    if not getattr(model.network, "reads_padding", False):
-        yield _NO_PADDING
-    yield _REQUESTS
-    if options.text:
-        yield f"A text of more than {options.max_text_bytes} bytes in UTF-8 is refused, too."
-    for key in signatures:
-        if key != DEFAULT:
-            yield _describe_signature(key, title, signatures, functions)
-    inputs = "\n".join(_set_input(*item) for item in signatures[name].example.items())
-    yield _PYTHON.format(title=title, signature=name, inputs=inputs)
-
-
-def _describe_exits(model: ExportedModel) -> Iterator[str]:
-    """Yields when layers are left, and what each patience takes and scores, if that is known."""
+    if "num_layers" not in outputs:
+        return
     yield (
-        f"Patience is {model.options.run_config.exit_patience}: the layers are left when that many "
-        "heads in a row agree with\nthe one before. An answer does not depend on the other rows of "
-        "a request."
+        f"Patience is {options.run_config.exit_patience}: the layers are left when that many heads "
+        "in a row agree with\nthe one before. An answer does not depend on the other rows of a "
+        "request."
     )
-    if curve := model.options.exits:
+    if curve := options.exits:
         yield "Scores are those of dev; the last patience runs all layers."
-        numbers = [[f"{x:.4g}" for x in row.values()] for row in curve]
-        yield make_table([*curve[0]], numbers)
+        yield markdown.table([*curve[0]], [[f"{x:.4g}" for x in row.values()] for row in curve])
 
 
-def explain(name: str) -> str:
-    """Returns what an input or output means, where its name does not say it."""
-    return MEANINGS.get(name, "")
-
-
-def make_table(header: list[str], rows: list[list[str]]) -> str:
-    """Returns a table of Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def list_tensors(tensors: Iterable[tuple[str, str, str]]) -> str:
+    """Returns the table of inputs and outputs ("in" or "out", name, type), with their meanings."""
+    rows = [[side, f"`{x}`", kind, MEANINGS.get(x, "")] for side, x, kind in tensors]
+    return markdown.table(["", "name", "type", "what"], rows)
 
 
 def make_docker_command(folder: str, word: str = "") -> str:
@@ -228,15 +206,14 @@ def _describe_signature(
     also = f", also `{DEFAULT}`" if signature is signatures[DEFAULT] else ""
     verb = signature.method.rpartition("/")[-1]
     sides = (("in", signature.inputs), ("out", functions[name].structured_outputs))
-    rows = [
-        [side, f"`{key}`", _describe_type(spec), explain(key)]
+    table = list_tensors(
+        (side, key, _describe_type(spec))
         for side, specs in sides
         for key, spec in sorted(specs.items())
-    ]
+    )
     body = _make_rest_body(name, signatures).replace("'", r"'\''")
     url = f"http://localhost:8501/v1/models/{title}:{verb}"
     curl = f"    curl -d '{body}' \\\n        {url}"
-    table = make_table(["", "name", "type", "what"], rows)
     return f"### `{name}`{also} ({verb})\n\n{table}\n\n{curl}"
 
 

@@ -1,15 +1,24 @@
-"""Opens downloaded archives (.tar.gz), which are not trusted."""
+"""Downloads archives (.tar.gz) by their URLs, and opens them; their content is not trusted."""
 
 import contextlib
+import hashlib
 import os
+import shutil
 import tarfile
 import tempfile
+import urllib.parse
+import urllib.request
 from collections.abc import Iterator
 
 import tensorflow as tf
+from absl import logging
+from tqdm import tqdm
 
-from albert_tf import hub
+from albert_tf import files, provenance
 from albert_tf.errors import UserError, find_remedy, reason, refuse_endless, require
+
+_SUFFIXES = (".tar.gz", ".tgz", ".tar")
+_SECONDS = 60  # without a byte
 
 
 @contextlib.contextmanager
@@ -19,7 +28,7 @@ def open_archive(path: str) -> Iterator[str]:
     Raises `UserError` if there is no such path, the archive is damaged, or a member is a device or
     a link out of the folder.
     """
-    if not path.endswith(hub.ARCHIVES) or tf.io.gfile.isdir(path):
+    if not path.endswith(_SUFFIXES) or tf.io.gfile.isdir(path):
         yield path
         return
     refuse_endless(path, "checkpoint")
@@ -55,3 +64,54 @@ def _extract(path: str, folder: str) -> None:
         raise UserError(
             f"{path}: a damaged archive ({reason(error)}). Remove it, and download it again."
         ) from None
+
+
+def fetch(source: str) -> str:
+    """Returns the path of an archive, which it downloads, once, if `source` is a URL.
+
+    Its URL, size and SHA-256 are in files beside it. Raises `UserError` if the download fails.
+    """
+    if not source.startswith(("http://", "https://")):
+        return source
+    import huggingface_hub
+
+    public = provenance.strip_keys(source)
+    name = os.path.basename(urllib.parse.urlsplit(public).path)
+    cache = str(huggingface_hub.cached_assets_path("albert_tf", "checkpoints", "downloads"))
+    folder = os.path.join(cache, hashlib.sha256(source.encode()).hexdigest()[:16])
+    path = os.path.join(folder, name)
+    known = ", ".join(_SUFFIXES)
+    require(name.endswith(_SUFFIXES), f"{public} is not an archive. Name one of {known}.")
+    with files.locking_folder(cache, waits=True):
+        if not os.path.exists(path):  # never came, or the user has removed it
+            shutil.rmtree(folder, ignore_errors=True)
+            require(
+                not huggingface_hub.constants.HF_HUB_OFFLINE,
+                f"{public} is not in {cache}, and HF_HUB_OFFLINE is set. Unset it, or name a file.",
+            )
+            with files.replacing_folder(folder) as temporary:
+                size = _download(source, os.path.join(temporary, name), public)
+                note = os.path.join(temporary, provenance.DOWNLOAD)
+                files.write_json(note, {"url": public, "size": size})
+                files.write_hashes(temporary, [name, provenance.DOWNLOAD])
+    files.check_hashes(folder)
+    logging.info(f"{public}: {folder}")
+    return path
+
+
+def _download(url: str, path: str, public: str) -> int:
+    """Writes the file at a URL to a path; returns its size in bytes. Messages name it `public`."""
+    request = urllib.request.Request(url, headers={"User-Agent": "albert_tf"})
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer, open(path, "wb") as file:
+            size = int(answer.headers.get("Content-Length", 0))
+            name = os.path.basename(path)
+            with tqdm.wrapattr(answer, "read", total=size or None, desc=name) as source:
+                shutil.copyfileobj(source, file, 1 << 20)
+            length = file.tell()
+    except Exception as error:  # of several libraries, which have no class in common
+        remedy = find_remedy(error) or "Check the address, the network and your rights to it."
+        raise UserError(f"{public} cannot be downloaded ({reason(error)}). {remedy}") from None
+    if size not in (0, length):
+        raise UserError(f"{public} broke off after {length:,} of {size:,} bytes. Run it again.")
+    return length

@@ -23,6 +23,7 @@ from albert_tf.checkpoints import (
     native,
     sentence_transformers,
     styletts2,
+    tensor_files,
     tf_checkpoint,
     training_checkpoint,
 )
@@ -112,7 +113,7 @@ FORMATS: dict[str, Format] = {
 # {a file of a folder: its format}; the first that is there decides.
 _BY_FILE = {
     sentence_transformers.MODULES: "sentence_transformers",
-    **dict.fromkeys(sorted(hugging_face.WEIGHTS), "hugging_face"),
+    **dict.fromkeys(tensor_files.NAMES, "hugging_face"),
     styletts2.CONFIG: "styletts2",
 }
 _SQUAD2_HINT = (
@@ -179,7 +180,7 @@ def read(path: str, *, which: str = BEST) -> ModelCheckpoint:
     agree.
     """
     require_choice("which", which, WHICH)
-    path = hub.resolve(path)
+    path = archives.fetch(hub.resolve(path))
     with archives.open_archive(path) as opened:
         files.check_hashes(_find_folder(opened))
         known = FORMATS[detect_format(opened)]

@@ -6,20 +6,19 @@ equal, where the published code has no mapping. Source: transformers, `models/al
 
 import os
 import re
-from collections.abc import Callable, Mapping, Set
-from typing import Any
+from collections.abc import Mapping, Set
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors.numpy
-import tensorflow as tf
 from absl import logging
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import (
     hugging_face_vocabulary,
     model_checkpoint,
+    tensor_files,
     tf_checkpoint,
-    torch_pickle,
 )
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import PROBLEM_TYPE, REGRESSION, AlbertConfig
@@ -36,8 +35,7 @@ from albert_tf.model.weight_names import (
     TOKEN_CLASSIFIER,
 )
 
-CONFIG, SAFETENSORS, PICKLE = "config.json", "model.safetensors", "pytorch_model.bin"
-WEIGHTS = {SAFETENSORS, PICKLE, f"{SAFETENSORS}.index.json", f"{PICKLE}.index.json"}
+CONFIG = "config.json"
 EPSILON = 1e-12
 
 # {theirs: ours}; of several the first is written.
@@ -61,12 +59,6 @@ _FIXED: dict[str, Any] = {
     "quantization_config": (None,),
     "auto_map": (None, {}),
 }
-_TYPES: dict[str, Any] = {
-    "F16": np.float16,
-    "BF16": tf.bfloat16.as_numpy_dtype,
-    "F32": np.float32,
-    "I64": np.int64,
-}
 # Copies of other weights, which some versions save.
 _TIED = {
     "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
@@ -89,16 +81,40 @@ _PROBLEMS = {
     "single_label_classification": "classification",
     MULTI_LABEL: "multi_label",
 }
-_CLASSIFIERS = ("AlbertForSequenceClassification", "AlbertForMultipleChoice")
-_BARE_CLASS = "AlbertModel"
-# Classes by the parts of their models; a head that is trained last comes first.
-_CLASSES: dict[str, Set[str]] = {
-    "AlbertForQuestionAnswering": {ENCODER, SQUAD1},
-    _TOKENS: {ENCODER, TOKEN_CLASSIFIER},
-    "AlbertForSequenceClassification": {ENCODER, POOLER, CLASSIFIER},
-    "AlbertForPreTraining": PRETRAINED,
-    "AlbertForMaskedLM": {ENCODER, MASKED_LM},
-    _BARE_CLASS: {ENCODER, POOLER},
+
+
+class ModelClass(NamedTuple):
+    """A class of transformers.
+
+    Attributes:
+        parts: of `weight_names.parts`, which its models have.
+        use: what the Hub calls what it is for.
+        kinds: of our exported models that have its head.
+    """
+
+    parts: Set[str]
+    use: str
+    kinds: tuple[str, ...] = ()
+
+
+_BARE_CLASS, _CHOICES = "AlbertModel", "AlbertForMultipleChoice"
+# A head that is trained last comes first.
+CLASSES: Mapping[str, ModelClass] = {
+    "AlbertForQuestionAnswering": ModelClass({ENCODER, SQUAD1}, "question-answering", ("span",)),
+    _TOKENS: ModelClass(
+        {ENCODER, TOKEN_CLASSIFIER}, "token-classification", ("token_classification",)
+    ),
+    "AlbertForSequenceClassification": ModelClass(
+        {ENCODER, POOLER, CLASSIFIER},
+        "text-classification",
+        ("classification", "regression", "multi_label"),
+    ),
+    _CHOICES: ModelClass({ENCODER, POOLER, CLASSIFIER}, "multiple-choice", ("multiple_choice",)),
+    "AlbertForPreTraining": ModelClass(PRETRAINED, "fill-mask"),
+    "AlbertForMaskedLM": ModelClass({ENCODER, MASKED_LM}, "fill-mask", ("fill_mask",)),
+    _BARE_CLASS: ModelClass(
+        {ENCODER, POOLER}, "feature-extraction", ("encoder", "sentence_embedding")
+    ),
 }
 
 # Layers: published name -> theirs. A dense kernel is transposed.
@@ -158,7 +174,7 @@ def read(folder: str) -> ModelCheckpoint:
     config_path = os.path.join(folder, CONFIG)
     values = files.read_object(config_path, "Hugging Face folder")
     config = to_config(values, config_path)
-    path, arrays = _read_arrays(folder)
+    path, arrays = tensor_files.read_folder(folder)
     if halves := {x.dtype.name for x in arrays.values()} & {"float16", "bfloat16"}:
         logging.info(f"{path}: {' and '.join(sorted(halves))}; it is computed in float32 here.")
     is_tokens = _TOKENS in str(values.get("architectures"))
@@ -299,50 +315,6 @@ def to_config(values: Mapping[str, Any], path: str) -> AlbertConfig:
     return config_io.from_dict(AlbertConfig, model_checkpoint.PUBLISHED_DEFAULTS | kept, path)
 
 
-def _read_arrays(folder: str) -> tuple[str, dict[str, np.ndarray]]:
-    """The path of the weights, or of the index of their shards, and the arrays by name."""
-    for name, reader in {SAFETENSORS: read_safetensors, PICKLE: torch_pickle.read}.items():
-        path = os.path.join(folder, name)
-        if tf.io.gfile.exists(path):
-            arrays = reader(path)
-        elif tf.io.gfile.exists(path := f"{path}.index.json"):
-            arrays = _read_shards(path, reader)
-        else:
-            continue
-        # Files of older versions have TensorFlow's names of LayerNorm, as transformers knows.
-        for old, new in ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias")):
-            arrays = {re.sub(old, new, name): array for name, array in arrays.items()}
-        return path, arrays
-    raise UserError(f"{folder} has neither {SAFETENSORS} nor {PICKLE}. Download one of them.")
-
-
-def _read_shards(
-    index: str, reader: Callable[[str], dict[str, np.ndarray]]
-) -> dict[str, np.ndarray]:
-    shards = files.read_object(index, "weights").get("weight_map", {})
-    arrays: dict[str, np.ndarray] = {}
-    for shard in sorted(set(shards.values())):
-        arrays |= reader(os.path.join(os.path.dirname(index), os.path.basename(shard)))
-    if missing := sorted(shards.keys() - arrays.keys()):
-        raise UserError(f"{index}: its files lack {missing[0]}. Download them again.")
-    return arrays
-
-
-def read_safetensors(path: str) -> dict[str, np.ndarray]:
-    """Returns the arrays by name; `UserError` if the file is damaged, or of another type."""
-    # Not the library's NumPy reader: it has no bfloat16, which TensorFlow brings.
-    try:
-        tensors = safetensors.deserialize(files.read_bytes(path, "weights"))
-    except safetensors.SafetensorError as error:
-        raise UserError(f"{path}: a damaged file ({error}). Download it again.") from None
-    arrays = {}
-    for name, tensor in tensors:
-        if (dtype := tensor["dtype"]) not in _TYPES:
-            raise UserError(f"{path}: {name} is {dtype}, not F32. Use the original checkpoint.")
-        arrays[name] = np.frombuffer(tensor["data"], _TYPES[dtype]).reshape(tensor["shape"])
-    return arrays
-
-
 def _find_copies(arrays: Mapping[str, np.ndarray], path: str) -> dict[str, str]:
     """{name: reason} of arrays that are no weights of their own."""
     copies = {_BUFFER: "a buffer"} if _BUFFER in arrays else {}
@@ -366,14 +338,14 @@ def choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
     """
     parts = weight_names.parts(checkpoint.config)
     is_of_phonemes = parts[weight_names.WORDS_BEHIND].keys() <= checkpoint.weights.keys()
-    classes = {_BARE_CLASS: _CLASSES[_BARE_CLASS]} if is_of_phonemes else _CLASSES
-    for class_name, its_parts in classes.items():
-        names = {name for part in its_parts for name in parts[part]}
+    for class_name in (_BARE_CLASS,) if is_of_phonemes else CLASSES:
+        known = CLASSES[class_name].parts
+        names = {name for part in known for name in parts[part]}
         if names <= checkpoint.weights.keys():
-            is_single = class_name in _CLASSIFIERS and len(checkpoint.weights["output_bias"]) == 1
-            if is_single and not checkpoint.is_regression:
-                class_name = "AlbertForMultipleChoice"  # the same weights, for RACE
-            return class_name, names
+            is_single = CLASSIFIER in known and len(checkpoint.weights["output_bias"]) == 1
+            # RACE has the same weights as a regression.
+            is_choice = is_single and not checkpoint.is_regression
+            return (_CHOICES if is_choice else class_name), names
     raise UserError(
         f"{checkpoint.source}: no class of transformers has these {len(checkpoint.weights)} "
         "weights and no more; it would make the others up. Convert the whole checkpoint, or to "
@@ -387,7 +359,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     tensors = to_arrays(checkpoint, names, class_name)
     files.write_json(os.path.join(folder, CONFIG), make_config(checkpoint, class_name))
     content = safetensors.numpy.save(tensors, {"format": "pt"})
-    files.write_bytes(os.path.join(folder, SAFETENSORS), content)
+    files.write_bytes(os.path.join(folder, tensor_files.SAFETENSORS), content)
 
 
 def to_values(config: AlbertConfig) -> dict[str, Any]:
@@ -414,8 +386,8 @@ def make_config(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
         "tie_word_embeddings": True,
         "dtype": "float32",
     }
-    if class_name in (*_CLASSIFIERS, _TOKENS):
-        names = list_labels(checkpoint)
+    if {CLASSIFIER, TOKEN_CLASSIFIER} & CLASSES[class_name].parts:
+        names = _list_labels(checkpoint)
         values["id2label"] = {str(i): name for i, name in enumerate(names)}
         values["label2id"] = {name: i for i, name in enumerate(names)}
         if checkpoint.run.get("task", {}).get("kind") == "multi_label":
@@ -423,7 +395,7 @@ def make_config(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
     return values
 
 
-def list_labels(checkpoint: ModelCheckpoint) -> list[str]:
+def _list_labels(checkpoint: ModelCheckpoint) -> list[str]:
     """The names of the outputs of a classifier: the labels of its task, if they are known."""
     names = ("output_bias", "cls/token_classification/output_bias")
     number = next(len(checkpoint.weights[name]) for name in names if name in checkpoint.weights)

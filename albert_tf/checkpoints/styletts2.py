@@ -17,7 +17,7 @@ import tensorflow as tf
 import yaml
 
 from albert_tf import files
-from albert_tf.checkpoints import hugging_face, model_checkpoint, torch_pickle
+from albert_tf.checkpoints import hugging_face, model_checkpoint, tensor_files
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
@@ -74,7 +74,7 @@ def _read(
     """Reads the weights under `key` whose names begin with `prefix`; those of heads do not."""
     config = hugging_face.to_config({**sizes, "model_type": "albert"}, config_path)
     # PyTorch's wrapper for several GPUs begins names with "module.".
-    arrays = {x.removeprefix("module."): a for x, a in torch_pickle.read(path, key).items()}
+    arrays = {x.removeprefix("module."): a for x, a in tensor_files.read_pickle(path, key).items()}
     own = {x.removeprefix(prefix): a for x, a in arrays.items() if x.startswith(prefix)}
     weights, skipped = hugging_face.to_weights(own, config, path)
     heads = (name for name in arrays if not name.startswith(prefix))

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files, hub
+from albert_tf import files, provenance
 from albert_tf.run_files import COMMANDS
 
 _KEYS = {"command", "began", "ended", "finished", "versions"}
@@ -24,7 +24,7 @@ def begin(workdir: str) -> dict[str, Any]:
     # Not by the names of packages: TensorFlow has several, `tensorflow-tpu` is one.
     versions = {module.__name__: module.__version__ for module in (tf, keras, np)}
     record = {
-        "command": hub.describe_command(),
+        "command": provenance.describe_command(),
         "began": _get_time(),
         "ended": None,
         "finished": False,

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import files, hub
+from albert_tf import files, provenance
 from albert_tf.checkpoints import formats, matching, model_checkpoint, training_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
@@ -57,7 +57,7 @@ class Start:
         """What the run keeps of the checkpoint whose weights it takes; None if it takes none."""
         path = self.init_checkpoint or self.grow_from
         is_best = path is None or self.which in (None, BEST)
-        return path and hub.strip_keys(path if is_best else f"{path} --which={self.which}")
+        return path and provenance.strip_keys(path if is_best else f"{path} --which={self.which}")
 
     @functools.cached_property
     def checkpoint(self) -> ModelCheckpoint | None:

@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from logging import NOTSET, WARNING, disable
 from typing import NamedTuple
 
@@ -10,16 +10,16 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import files, hub
+from albert_tf import files, markdown, provenance
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel
 from albert_tf.data_prep.task_data import task_cache
 from albert_tf.errors import UserError
 from albert_tf.export import export_source, litert, model_card
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.model_kinds import ExportedModel
-from albert_tf.export.onnx import onnx_folder
+from albert_tf.export.onnx import onnx_folder, onnx_runtime
 from albert_tf.export.onnx.int8_arguments import Int8Arguments
-from albert_tf.export.onnx.onnx_folder import Arrays
+from albert_tf.export.onnx.onnx_runtime import Arrays
 from albert_tf.kinds import task_table
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.records import features, input_pipeline
@@ -31,26 +31,10 @@ GRAPH = "onnx/model_quantized.onnx"
 # The kinds that have a score, whose outputs are those of a task's head.
 KINDS = [name for name, kind in task_table.KINDS.items() if not kind.gives_vectors]
 _LENGTH = 128  # tokens of the request that is timed
-_CARD = """\
-# {title}
-
-An ALBERT that {model.kind.description}, in int8 for CPUs. Made from `{source}` by
-
-    {command}
-
-| | {metric} | ms | MB |
-|---|---|---|---|
-| float32 | {before:.4g} | {float32_ms:.1f} | {float32_mb:.2f} |
-| int8 | {after:.4g} | {int8_ms:.1f} | {int8_mb:.2f} |
-
-The score is that of all {examples} examples of dev, each alone and without padding. A request of
-{length} tokens was timed on the machine that exported it, in ONNX Runtime and without tokenizing.
-Products with weights are int8; sums, attention, LayerNorm, GELU and softmax are float32.
-
+_GRAPH_NOTE = """\
 The graph is `onnx/model_quantized.onnx`: int64 ids in, the head's outputs out, under the names of
 transformers. Its ranges are measured in each run: in a batch, or with padding, an answer differs a
-little.
-"""
+little."""
 
 
 class Source(NamedTuple):
@@ -70,24 +54,30 @@ def export(arguments: Int8Arguments, folder: str) -> str:
     """
     files.refuse_existing(folder, "--output_dir: ")
     source = read(arguments)
-    onnx_folder.require_packages()
+    onnx_runtime.require_packages()
     records = read_records(source)
     with tempfile.TemporaryDirectory(prefix="albert-int8-") as temporary:
         whole = onnx_folder.save_graph(source.exported, temporary)
-        onnx_folder.check(source.exported, whole)
+        onnx_runtime.check(source.exported, whole)
         int8 = quantize(whole, os.path.join(temporary, GRAPH))
         outputs = (run(source, records, x) for x in (whole, int8))
         scores = _score_both(arguments, source, records, outputs)
-        card = _make_card(source, (whole, int8), scores, folder)
+        title = os.path.basename(folder.rstrip("/"))
+        card = [*_list_sections(source, (whole, int8), scores, title)]
         with files.replacing_folder(folder) as target:
-            path = os.path.join(target, GRAPH)
-            tf.io.gfile.makedirs(os.path.dirname(path))
-            files.write_bytes(path, files.read_bytes(int8, "graph"))
-            if source.exported.options.kind in onnx_folder.CLASSES:
-                onnx_folder.write_config(source.finetuned.checkpoint, source.exported, target)
-            files.write_bytes(os.path.join(target, model_card.NAME), card.encode())
-            files.write_hashes(target, files.list_files(target))
+            _write(source, int8, card, target)
     return folder
+
+
+def _write(source: Source, graph: str, card: list[str], folder: str) -> None:
+    """Writes the graph, the files of transformers, the card and the hashes into a folder."""
+    path = os.path.join(folder, GRAPH)
+    tf.io.gfile.makedirs(os.path.dirname(path))
+    files.write_bytes(path, files.read_bytes(graph, "graph"))
+    if source.exported.options.kind in onnx_folder.CLASS_NAMES:
+        onnx_folder.write_config(source.finetuned.checkpoint, source.exported, folder)
+    markdown.write(os.path.join(folder, model_card.NAME), card)
+    files.write_hashes(folder, files.list_files(folder))
 
 
 def export_litert(arguments: Int8Arguments, output: str) -> None:
@@ -97,11 +87,11 @@ def export_litert(arguments: Int8Arguments, output: str) -> None:
     contents = [litert.convert(source.exported, x) for x in ("none", "dynamic")]
     outputs = (litert.run(x, records) for x in contents)
     before, after = _score_both(arguments, source, records, outputs)
-    notes = (
-        f"\nIts {choose_metric(source.dev)} on all {len(source.dev.examples)} examples of dev is "
-        f"{after:.4g} in int8, and {before:.4g} in float32.\n"
+    note = (
+        f"Its {choose_metric(source.dev)} on all {len(source.dev.examples)} examples of dev is "
+        f"{after:.4g} in int8, and {before:.4g} in float32."
     )
-    litert.write(source.exported, contents[1], output, notes)
+    litert.write(source.exported, contents[1], output, note)
 
 
 def quantize(graph: str, target: str) -> str:
@@ -155,8 +145,8 @@ def read_records(source: Source) -> dict[str, np.ndarray]:
 
 def run(source: Source, records: Arrays, path: str) -> dict[str, np.ndarray]:
     """Returns the outputs of a graph for the records, each answered alone."""
-    inputs = onnx_folder.to_inputs(source.exported, records)
-    outputs = onnx_folder.make_run_rows(path)(inputs)
+    inputs = onnx_runtime.to_inputs(source.exported, records)
+    outputs = onnx_runtime.make_run_rows(path)(inputs)
     return {name: eval_step.join_outputs([x[name] for x in outputs]) for name in outputs[0]}
 
 
@@ -180,28 +170,29 @@ def choose_metric(dev: TaskDataset) -> str:
     return "f1" if dev.task.kind.may_be_none else dev.best_by
 
 
-def _make_card(
-    source: Source, graphs: tuple[str, str], scores: tuple[float, float], folder: str
-) -> str:
-    model = source.exported
-    length = min(_LENGTH, source.finetuned.config.max_seq_length)
-    sessions = [onnx_folder.open_session(path) for path in graphs]
-    times = [1e3 * onnx_folder.measure_seconds(model, session, length) for session in sessions]
-    return _CARD.format(
-        title=os.path.basename(folder.rstrip("/")),
-        model=model,
-        source=hub.name_for_card(model.source),
-        command=hub.command_for_card(hub.describe_command()),
-        metric=choose_metric(source.dev),
-        before=scores[0],
-        after=scores[1],
-        examples=len(source.dev.examples),
-        length=length,
-        float32_ms=times[0],
-        int8_ms=times[1],
-        float32_mb=sum(x.shape.num_elements() for x in model.network.weights) * 4 / 1e6,
-        int8_mb=tf.io.gfile.stat(graphs[1]).length / 1e6,
+def _list_sections(
+    source: Source, graphs: tuple[str, str], scores: tuple[float, float], title: str
+) -> Iterator[str]:
+    """Yields the sections of the card, for graphs and scores in float32 and in int8."""
+    model, length = source.exported, min(_LENGTH, source.finetuned.config.max_seq_length)
+    yield from model_card.introduce(title, model, "in int8 for CPUs")
+    yield f"Exported by\n\n    {provenance.command_for_card(provenance.describe_command())}"
+    sizes = (
+        sum(x.shape.num_elements() for x in model.network.weights) * 4,
+        tf.io.gfile.stat(graphs[1]).length,
     )
+    rows = []
+    for name, graph, score, size in zip(("float32", "int8"), graphs, scores, sizes, strict=True):
+        seconds = onnx_runtime.measure_seconds(model, onnx_runtime.open_session(graph), length)
+        rows.append([name, f"{score:.4g}", f"{1e3 * seconds:.1f}", f"{size / 1e6:.2f}"])
+    yield markdown.table(["", choose_metric(source.dev), "ms", "MB"], rows)
+    yield (
+        f"The score is that of all {len(source.dev.examples)} examples of dev, each alone and "
+        f"without padding. A request of\n{length} tokens was timed on the machine that exported "
+        "it, in ONNX Runtime and without tokenizing.\nProducts with weights are int8; sums, "
+        "attention, LayerNorm, GELU and softmax are float32."
+    )
+    yield _GRAPH_NOTE
 
 
 def _score_both(
@@ -218,7 +209,7 @@ def _score_both(
     if not before - after <= arguments.max_loss:  # NaN, too
         raise UserError(
             f"int8 lowers {metric} on dev from {before:.2f} to {after:.2f}, by more than "
-            f"--max_loss={arguments.max_loss:g}: nothing is written. Take bin/export_saved_model "
+            f"--max_loss={arguments.max_loss:g}: nothing is written. Use bin/export_saved_model "
             "--dtype=bfloat16, or bin/export --format=litert --quantize=float16."
         )
     return first, second

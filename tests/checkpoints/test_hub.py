@@ -13,7 +13,7 @@ import tiny_checkpoints
 import tiny_run
 from huggingface_hub import constants
 
-from albert_tf import hub
+from albert_tf import hub, provenance
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
@@ -225,9 +225,9 @@ def test_an_archive_is_read_by_its_url(site, made, archive, tmp_path, capsys):
     assert sorted(os.listdir(folder)) == ["download.json", "sha256.json", "tiny.tar.gz"]
     size = os.path.getsize(f"{folder}/tiny.tar.gz")
     assert f'"size": {size}' in Path(folder, "download.json").read_text()
-    assert hub.find_name(checkpoint.source) == archive
+    assert provenance.find_name(checkpoint.source) == archive
     site.faults = {}
-    assert hub.find_name(formats.read(f"{archive}?key=secret").source) == archive
+    assert provenance.find_name(formats.read(f"{archive}?key=secret").source) == archive
     assert "secret" not in capsys.readouterr().err
     with open(f"{folder}/tiny.tar.gz", "ab") as file:
         file.write(b"x")
@@ -235,7 +235,7 @@ def test_an_archive_is_read_by_its_url(site, made, archive, tmp_path, capsys):
         formats.read(archive)
     os.remove(f"{folder}/tiny.tar.gz")
     formats.read(archive)
-    with pytest.raises(UserError, match=r"/model is no archive\. Name one of \.tar\.gz,"):
+    with pytest.raises(UserError, match=r"/model is not an archive\. Name one of \.tar\.gz,"):
         formats.read(f"{site.address}/model?x.tar.gz")
 
 

@@ -34,10 +34,10 @@ def write_onnx(run, folder):
 
 def write_int8(run, folder):
     """From a dev set; what a request takes is measured."""
-    from albert_tf.export.onnx import int8_export, onnx_folder
+    from albert_tf.export.onnx import int8_export, onnx_runtime
     from albert_tf.export.onnx.int8_arguments import Int8Arguments
 
-    onnx_folder.measure_seconds = lambda *_: 1.0
+    onnx_runtime.measure_seconds = lambda *_: 1.0
     dev = os.path.join(os.path.dirname(folder), "dev.csv")
     Path(dev).write_text("text,label\na,yes\nb,no\n")
     sys.argv = ["bin/export", "--format=int8", f"--checkpoint={run}", f"--output_dir={folder}"]

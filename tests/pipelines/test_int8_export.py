@@ -21,7 +21,7 @@ from albert_tf.tasks import inference, predictions
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
-from albert_tf.export.onnx import int8_export, onnx_folder, onnx_graph
+from albert_tf.export.onnx import int8_export, onnx_folder, onnx_graph, onnx_runtime
 from albert_tf.export.onnx.int8_arguments import Int8Arguments
 
 PROGRAM = ROOT / "bin/export --format=int8"
@@ -214,20 +214,20 @@ def test_kinds_without_a_score_are_refused():
 def test_int8_answers_depend_neither_on_the_batch_nor_on_padding(kind, tmp_path):
     model = tiny_exports.source(kind)
     graph = onnx_folder.save_graph(model, str(tmp_path))
-    session = onnx_folder.open_session(int8_export.quantize(graph, str(tmp_path / "int8.onnx")))
-    inputs = onnx_folder.to_inputs(model, tiny_exports.ids(model))
+    session = onnx_runtime.open_session(int8_export.quantize(graph, str(tmp_path / "int8.onnx")))
+    inputs = onnx_runtime.to_inputs(model, tiny_exports.ids(model))
     inputs["attention_mask"][..., 1] = 0  # what stands between tokens stays
-    together = [*onnx_folder.split_rows(inputs)]
+    together = [*onnx_runtime.split_rows(inputs)]
     for number, row in enumerate(together):
         alone = {
             k: np.pad(x[number : number + 1], [(0, 0)] * (x.ndim - 1) + [(0, 3)])
             for k, x in inputs.items()
         }
-        [split] = onnx_folder.split_rows(alone)
+        [split] = onnx_runtime.split_rows(alone)
         assert row["attention_mask"].sum() == inputs["attention_mask"][number].sum()
         for name, x in row.items():
             np.testing.assert_array_equal(x, split[name])
     if kind != "token_classification":
-        outputs = np.concatenate([onnx_folder.run(session, row)["logits"] for row in together])
-        expected = onnx_folder.run(onnx_folder.open_session(graph), inputs)["logits"]
+        outputs = np.concatenate([onnx_runtime.run(session, row)["logits"] for row in together])
+        expected = onnx_runtime.run(onnx_runtime.open_session(graph), inputs)["logits"]
         assert 0 < np.abs(outputs - expected).max() < 0.2
