@@ -39,8 +39,9 @@ def resolve(source: str) -> str:
     """
     name = re.sub(r"^(hf://|https://huggingface\.co/)", "", source)
     match = _NAME.fullmatch(name)
-    is_here = name == source and any(map(tf.io.gfile.exists, (name, f"{name}.index")))
-    return source if match is None or is_here else _fetch_repository(**match.groupdict())
+    if match is None or (name == source and any(map(tf.io.gfile.exists, (name, f"{name}.index")))):
+        return source
+    return _fetch_repository(**match.groupdict())
 
 
 def _fetch_repository(name: str, file: str | None, revision: str | None) -> str:
