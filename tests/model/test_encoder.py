@@ -131,7 +131,11 @@ def test_the_size_of_a_loop_does_not_grow_with_its_layers():
                 [y] = loop(x, layout=LAYOUT, training=True)
             return tape.gradient(y, x)
 
-        graph = tf.function(gradient).get_concrete_function(inputs()).graph.as_graph_def()
+        graph = (
+            tf.function(gradient, autograph=False)
+            .get_concrete_function(inputs())
+            .graph.as_graph_def()
+        )
         functions = [node for f in graph.library.function for node in f.node_def]
         return len(graph.node) + len(functions)
 
@@ -159,7 +163,7 @@ def test_a_served_graph_runs_each_group_in_a_loop(changes, loops, positions):
 
     x = tf.gather(inputs(), layout.indices)
     with xla.trace_options(loops_layers=True):
-        served = tf.function(last).get_concrete_function(x)
+        served = tf.function(last, autograph=False).get_concrete_function(x)
     names = [op.type for op in served.graph.get_operations()]
     assert sum(name.endswith("While") for name in names) == loops
     assert_close(served(x), last(x), 1e-6)

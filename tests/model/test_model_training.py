@@ -37,7 +37,9 @@ def flat(gradients):
 
 def graph_of(function, *inputs):
     """The operations that a function is made of."""
-    return tf.function(function).get_concrete_function(*inputs).graph.get_operations()
+    return (
+        tf.function(function, autograph=False).get_concrete_function(*inputs).graph.get_operations()
+    )
 
 
 @pytest.mark.parametrize("act", ["gelu", "relu"])
@@ -89,7 +91,7 @@ def test_rematerialization_changes_no_gradient(dtype, in_a_graph):
         def compute():
             return tiny.loss_and_gradients(model, tiny.batch(), seed=SEED)
 
-        return tf.function(compute)() if in_a_graph else compute()
+        return tf.function(compute, autograph=False)() if in_a_graph else compute()
 
     plain = step()
     assert_close(step(rematerialize=True), plain, 1e-6)
@@ -150,7 +152,9 @@ def test_what_bfloat16_leaves_in_float32():
 
 def xla_step(model):
     return tf.function(
-        lambda batch, seed: tiny.loss_and_gradients(model, batch, seed=seed), jit_compile=True
+        lambda batch, seed: tiny.loss_and_gradients(model, batch, seed=seed),
+        jit_compile=True,
+        autograph=False,
     )(tiny.batch(), SEED)
 
 

@@ -16,8 +16,8 @@ SEED = tf.constant([3, 4])
 as_it_is = pytest.mark.parametrize("fused", [False, True], ids=["plain", "fused"])
 MODES = {
     "eager": lambda function: function,
-    "graph": tf.function,
-    "compiled": functools.partial(tf.function, jit_compile=True),
+    "graph": functools.partial(tf.function, autograph=False),
+    "compiled": functools.partial(tf.function, jit_compile=True, autograph=False),
 }
 in_all_modes = pytest.mark.parametrize("wrap", MODES.values(), ids=MODES)
 # Pairs of a mode, a type and a form, rather than all of them.
@@ -173,7 +173,7 @@ def test_cross_entropy(wrap, dtype, labels_dtype):
 
 @pytest.mark.parametrize("label", [-1, 11])
 def test_a_label_that_is_no_class_is_not_learned_in_silence(label):
-    compiled = tf.function(ops.cross_entropy, jit_compile=True)
+    compiled = tf.function(ops.cross_entropy, jit_compile=True, autograph=False)
     assert not np.isfinite(compiled(tf.ones([1, 11]), tf.constant([label]))).any()
     with pytest.raises(tf.errors.InvalidArgumentError):
         ops.cross_entropy(tf.zeros([1, 11]), tf.constant([label]))
@@ -242,7 +242,7 @@ def test_the_layer_norm_that_is_served_is_the_same(dtype):
     x, gamma, beta = draw(5, 8), draw(8, seed=1), draw(8, seed=2)
     inputs = [tf.constant(x, dtype), tf.constant(gamma, tf.float32), tf.constant(beta, tf.float32)]
     with xla.trace_options(custom_gradients=False):
-        y = tf.function(ops.layer_norm)(*inputs, fused=False)
+        y = tf.function(ops.layer_norm, autograph=False)(*inputs, fused=False)
         assert ops.layer_norm(inputs[0][:0], *inputs[1:], fused=False).shape == (0, 8)
     assert y.dtype == dtype
     expected = plain_layer_norm(tf.cast(inputs[0], tf.float64), gamma, beta)
@@ -254,9 +254,9 @@ def test_what_is_served_has_no_gradients_of_ours():
         return ops.add_bias(x, x[0]) + ops.lookup(x, tf.constant([1, 0]))
 
     spec = tf.TensorSpec([2, 2])
-    plain = tf.function(served).get_concrete_function(spec).graph
+    plain = tf.function(served, autograph=False).get_concrete_function(spec).graph
     with xla.trace_options(custom_gradients=False):
-        bare = tf.function(served).get_concrete_function(spec).graph
+        bare = tf.function(served, autograph=False).get_concrete_function(spec).graph
     for graph, number in ((plain, 2), (bare, 0)):
         assert [op.type for op in graph.get_operations()].count("IdentityN") == number
 

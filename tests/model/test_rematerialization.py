@@ -52,8 +52,8 @@ def gradients(way, x, *weights, seed=SEED):
 
 MODES = {
     "eager": lambda function: function,
-    "graph": tf.function,
-    "compiled": lambda function: tf.function(function, jit_compile=True),
+    "graph": lambda function: tf.function(function, autograph=False),
+    "compiled": lambda function: tf.function(function, jit_compile=True, autograph=False),
 }
 
 
@@ -70,7 +70,9 @@ def test_gradients_are_the_same(mode, seed):
 
 def products(way):
     """Products in the program that XLA made of the gradients."""
-    function = tf.function(lambda *inputs: gradients(way, *inputs), jit_compile=True)
+    function = tf.function(
+        lambda *inputs: gradients(way, *inputs), jit_compile=True, autograph=False
+    )
     text = function.experimental_get_compiler_ir(*values())(stage="optimized_hlo")
     return len(re.findall(r" dot\(", text))
 
@@ -84,7 +86,7 @@ def test_the_compiler_does_not_undo_it():
 
 def masks(way):
     """Draws in the graph of a gradient, by the computation that each belongs to."""
-    function = tf.function(lambda *inputs: gradients(way, *inputs))
+    function = tf.function(lambda *inputs: gradients(way, *inputs), autograph=False)
     graph = function.get_concrete_function(*values()).graph.as_graph_def()
     nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
     return [node.input[1] for node in nodes if node.op == "StatelessRandomUniformV2"]

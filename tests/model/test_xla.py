@@ -27,14 +27,16 @@ def test_the_tensorflow_for_tpus_cannot_compile_for_a_cpu(monkeypatch):
 )
 def test_a_dependency_changes_no_value(dependency, x):
     for dtype in (tf.float32, tf.bfloat16):
-        for run in (xla.depend_on, tf.function(xla.depend_on, jit_compile=True)):
+        for run in (xla.depend_on, tf.function(xla.depend_on, jit_compile=True, autograph=False)):
             y = run(tf.constant(x), tf.constant(dependency, dtype))
             np.testing.assert_array_equal(y, tf.constant(x))
 
 
 def test_a_compiler_does_not_see_that_a_dependency_adds_nothing():
     """NaN shows that the value was read, compiled too."""
-    y = tf.function(xla.depend_on, jit_compile=True)(tf.ones([2]), tf.constant([np.nan]))
+    y = tf.function(xla.depend_on, jit_compile=True, autograph=False)(
+        tf.ones([2]), tf.constant([np.nan])
+    )
     assert np.isnan(y).all()
 
 
