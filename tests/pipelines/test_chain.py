@@ -65,14 +65,12 @@ def test_from_text_to_guessed_words(program, tmp_path):
     options |= {"max_predictions_per_seq": PREDICTIONS, "dupe_factor": 3, "eval_fraction": 0.1}
     output = program("create_pretraining_data", output_dir=data, **options)
     assert "with label 1" in output
-    nsp = tmp_path / "nsp"
-    program("create_pretraining_data", output_dir=nsp, sentence_task="nsp", **options)
     config = {
         "albert": {
             "vocab_size": 55,
             "embedding_size": 24,
             "hidden_size": 32,
-            "num_hidden_layers": 3,
+            "num_hidden_layers": 2,
             "num_attention_heads": 2,
             "intermediate_size": 64,
             "max_position_embeddings": 48,
@@ -80,13 +78,13 @@ def test_from_text_to_guessed_words(program, tmp_path):
         "max_seq_length": LENGTH,
         "max_predictions_per_seq": PREDICTIONS,
         "train_batch_size": 32,
-        "num_train_steps": 600,
+        "num_train_steps": 300,
         # LAMB would need a longer run: at a high learning rate it may collapse (docs/results.md).
         "optimizer": "adamw",
-        "num_warmup_steps": 100,
-        "learning_rate": 0.003,
+        "num_warmup_steps": 50,
+        "learning_rate": 0.006,
         "dtype": "float32",
-        "steps_per_loop": 300,
+        "steps_per_loop": 150,
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
     output = program(
@@ -96,12 +94,11 @@ def test_from_text_to_guessed_words(program, tmp_path):
         eval_files=data / "eval-*",
         output_dir=run,
     )
-    assert "step 600/600" in output
-    program("evaluate_pretraining", checkpoint=run, eval_files=f"{data}/eval-*,{nsp}/eval-*")
+    assert "step 300/300" in output
+    program("evaluate_pretraining", checkpoint=run, eval_files=data / "eval-*")
     content = json.loads((run / "evaluation.json").read_text())
     entropy = unigram_entropy(labels(data / "train-*"), labels(data / "eval-*"))
     assert content["sop"]["masked_lm_loss"] < entropy - 1
-    assert 0 < content["nsp"]["next_sentence_accuracy"] < 1
     output = program("predict", model=run, text="first the bees hum [MASK] in the yard.")
     piece = output.splitlines()[1].split()[0]
     # The vocabulary is too small for whole words, and one [MASK] may be any piece of the word.
