@@ -16,6 +16,7 @@ from albert_tf.export.requests import packing
 from albert_tf.model import weight_names, xla
 from albert_tf.records import features
 from albert_tf.tokenizers import tokenization
+from albert_tf.tokenizers.tokenization import Tokenizer
 
 # Our names of inputs -> the Hub's.
 NAMES = {
@@ -136,45 +137,55 @@ def _write_preprocessor(model: ExportedModel, folder: str, seq_length: int) -> N
     Raises `UserError` if there is no vocabulary.
     """
     if model.tokenizer is None:
-        raise UserError(f"{model.source} has no vocabulary: add it, or take --text=false.")
+        raise UserError(f"{model.source} has no vocabulary: add it, or pass --text=false.")
     tokenizer = make_tokenizer(model.tokenizer)
-    texts = tf.TensorSpec([None], tf.string)
+    texts = [tf.TensorSpec([None], tf.string)]
     tokenize = tf.function(
         # int64 is the usual type of row splits.
         lambda inputs: tokenizer.tokenize(inputs).with_row_splits_dtype(tf.int64),
-        input_signature=[texts],
+        input_signature=texts,
         autograph=False,
     )
+    pack = _make_pack(tokenizer.vocabulary, seq_length)
+    root = tf.train.Checkpoint(
+        tokenize=tf.train.Checkpoint(), bert_pack_inputs=tf.train.Checkpoint()
+    )
+    root.tokenize.__call__ = tokenize
+    special = _list_special_tokens(tokenizer.vocabulary)
+    root.tokenize.get_special_tokens_dict = tf.function(
+        lambda: {name: tf.constant(value) for name, value in special.items()}, input_signature=[]
+    )
+    root.bert_pack_inputs.__call__ = pack
+    root.__call__ = tf.function(
+        lambda inputs: pack([tokenize(inputs)]), input_signature=texts, autograph=False
+    )
+    _save(root, model, folder)
+
+
+def _make_pack(vocabulary: Tokenizer, seq_length: int) -> Callable[..., dict[str, tf.Tensor]]:
+    """Returns the traced function `bert_pack_inputs`; `seq_length` is its default."""
 
     @tf.function(autograph=False)
     def pack(inputs: Sequence[tf.RaggedTensor], seq_length: tf.Tensor | int = seq_length):
         first, second = [*inputs, None][:2]
-        batch = packing.pack(first, second, tokenizer.vocabulary, seq_length, pads=True)
+        batch = packing.pack(first, second, vocabulary, seq_length, pads=True)
         return {NAMES[name]: value for name, value in batch.items()}
 
     ragged = tf.RaggedTensorSpec([None, None], tf.int32, ragged_rank=1)
     for inputs in ([ragged], [ragged, ragged]):
         pack.get_concrete_function(inputs)
         pack.get_concrete_function(inputs, seq_length=tf.TensorSpec([], tf.int32))
-    root = tf.train.Checkpoint(
-        tokenize=tf.train.Checkpoint(), bert_pack_inputs=tf.train.Checkpoint()
-    )
-    root.tokenize.__call__ = tokenize
-    special = {
-        "vocab_size": tokenizer.vocabulary.size,
-        "padding_id": tokenizer.vocabulary.pad_id,
-        "start_of_sequence_id": tokenizer.vocabulary.cls_id,
-        "end_of_segment_id": tokenizer.vocabulary.sep_id,
-        "mask_id": tokenizer.vocabulary.mask_id,
+    return pack
+
+
+def _list_special_tokens(vocabulary: Tokenizer) -> dict[str, int]:
+    return {
+        "vocab_size": vocabulary.size,
+        "padding_id": vocabulary.pad_id,
+        "start_of_sequence_id": vocabulary.cls_id,
+        "end_of_segment_id": vocabulary.sep_id,
+        "mask_id": vocabulary.mask_id,
     }
-    root.tokenize.get_special_tokens_dict = tf.function(
-        lambda: {name: tf.constant(value) for name, value in special.items()}, input_signature=[]
-    )
-    root.bert_pack_inputs.__call__ = pack
-    root.__call__ = tf.function(
-        lambda inputs: pack([tokenize(inputs)]), input_signature=[texts], autograph=False
-    )
-    _save(root, model, folder)
 
 
 def _save(root: tf.train.Checkpoint, model: ExportedModel, folder: str) -> None:

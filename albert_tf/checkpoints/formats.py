@@ -18,12 +18,12 @@ from albert_tf.checkpoints import (
     hugging_face,
     hugging_face_card,
     hugging_face_vocabulary,
+    hugging_face_weights,
     matching,
     model_checkpoint,
     native,
     sentence_transformers,
     styletts2,
-    tensor_files,
     tf_checkpoint,
     training_checkpoint,
 )
@@ -113,7 +113,7 @@ FORMATS: dict[str, Format] = {
 # {a file of a folder: its format}; the first that is there decides.
 _BY_FILE = {
     sentence_transformers.MODULES: "sentence_transformers",
-    **dict.fromkeys(tensor_files.NAMES, "hugging_face"),
+    **dict.fromkeys(hugging_face_weights.NAMES, "hugging_face"),
     styletts2.CONFIG: "styletts2",
 }
 _SQUAD2_HINT = (

@@ -1,7 +1,6 @@
 """Reads and writes folders of `transformers`: `config.json`, `model.safetensors`, `spiece.model`.
 
-Their linear layers are transposed; they map embeddings to the hidden size even if the two sizes are
-equal, where the published code has no mapping. Source: transformers, `models/albert`.
+Source: transformers, `models/albert`.
 """
 
 import os
@@ -16,10 +15,10 @@ from absl import logging
 from albert_tf import config_io, files
 from albert_tf.checkpoints import (
     hugging_face_vocabulary,
+    hugging_face_weights,
     model_checkpoint,
-    tensor_files,
-    tf_checkpoint,
 )
+from albert_tf.checkpoints.hugging_face_weights import SEGMENTS, TOKENS
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import PROBLEM_TYPE, REGRESSION, AlbertConfig
 from albert_tf.errors import UserError
@@ -59,21 +58,6 @@ _FIXED: dict[str, Any] = {
     "quantization_config": (None,),
     "auto_map": (None, {}),
 }
-# Copies of other weights, which some versions save.
-_TIED = {
-    "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
-    "predictions.decoder.bias": "predictions.bias",
-}
-_BUFFER = "albert.embeddings.position_ids"
-# Of wrappers around the model, as torch's DataParallel; and of the encoder in other classes.
-_PREFIXES = re.compile(r"^(?:(?:module|_orig_mod|model)\.)*")
-_BARE = re.compile(r"^(?:bert\.)?(?=(?:embeddings|encoder|pooler)\.)")
-# A class whose `classifier` is another head, for single tokens.
-_TOKENS = "AlbertForTokenClassification"
-_TOKEN_HEAD = {
-    "cls/token_classification/output_weights": "classifier.weight",
-    "cls/token_classification/output_bias": "classifier.bias",
-}
 MULTI_LABEL = "multi_label_classification"
 # Their kinds of heads of several outputs, and ours.
 _PROBLEMS = {
@@ -101,7 +85,7 @@ _BARE_CLASS, _CHOICES = "AlbertModel", "AlbertForMultipleChoice"
 # A head that is trained last comes first.
 CLASSES: Mapping[str, ModelClass] = {
     "AlbertForQuestionAnswering": ModelClass({ENCODER, SQUAD1}, "question-answering", ("span",)),
-    _TOKENS: ModelClass(
+    TOKENS: ModelClass(
         {ENCODER, TOKEN_CLASSIFIER}, "token-classification", ("token_classification",)
     ),
     "AlbertForSequenceClassification": ModelClass(
@@ -117,68 +101,19 @@ CLASSES: Mapping[str, ModelClass] = {
     ),
 }
 
-# Layers: published name -> theirs. A dense kernel is transposed.
-_LAYERS = {
-    weight_names.MAPPING: "albert.encoder.embedding_hidden_mapping_in",
-    "bert/pooler/dense": "albert.pooler",
-    "cls/predictions/transform/dense": "predictions.dense",
-    "bert/embeddings/LayerNorm": "albert.embeddings.LayerNorm",
-    "cls/predictions/transform/LayerNorm": "predictions.LayerNorm",
-}
-_BLOCK = "albert.encoder.albert_layer_groups.{}.albert_layers.{}."
-_BLOCK_LAYERS = {
-    "attention_1/self/query": "attention.query",
-    "attention_1/self/key": "attention.key",
-    "attention_1/self/value": "attention.value",
-    "attention_1/output/dense": "attention.dense",
-    "ffn_1/intermediate/dense": "ffn",
-    "ffn_1/intermediate/output/dense": "ffn_output",
-    "LayerNorm": "attention.LayerNorm",
-    "LayerNorm_1": "full_layer_layer_norm",
-}
-_SEGMENTS = "bert/embeddings/token_type_embeddings"
-_TABLES = {
-    weight_names.WORDS: "albert.embeddings.word_embeddings.weight",
-    _SEGMENTS: "albert.embeddings.token_type_embeddings.weight",
-    "bert/embeddings/position_embeddings": "albert.embeddings.position_embeddings.weight",
-    "cls/predictions/output_bias": "predictions.bias",
-    "cls/seq_relationship/output_weights": "sop_classifier.classifier.weight",
-    "cls/seq_relationship/output_bias": "sop_classifier.classifier.bias",
-    "output_weights": "classifier.weight",
-    "output_bias": "classifier.bias",
-    "cls/squad/output_weights": "qa_outputs.weight",
-    "cls/squad/output_bias": "qa_outputs.bias",
-}
-
-
-def map_names(config: AlbertConfig, class_name: str = "") -> dict[str, str]:
-    """{published name: theirs} for a model of that config, with all heads that both sides have.
-
-    Two heads have one name there: `class_name` tells which of them it is.
-    """
-    layers, names = dict(_LAYERS), dict(_TABLES)
-    if class_name == _TOKENS:
-        names = {a: b for a, b in names.items() if b not in _TOKEN_HEAD.values()} | _TOKEN_HEAD
-    for group in range(config.num_hidden_groups):
-        for inner in range(config.inner_group_num):
-            ours, theirs = weight_names.BLOCK.format(group, inner), _BLOCK.format(group, inner)
-            layers |= {ours + a: theirs + b for a, b in _BLOCK_LAYERS.items()}
-    for ours, theirs in layers.items():
-        weight, bias = ("gamma", "beta") if "LayerNorm" in ours else ("kernel", "bias")
-        names |= {f"{ours}/{weight}": f"{theirs}.weight", f"{ours}/{bias}": f"{theirs}.bias"}
-    return names
-
 
 def read(folder: str) -> ModelCheckpoint:
     """Reads weights and config; `UserError` if one is missing, damaged, or no ALBERT known here."""
     config_path = os.path.join(folder, CONFIG)
     values = files.read_object(config_path, "Hugging Face folder")
     config = to_config(values, config_path)
-    path, arrays = tensor_files.read_folder(folder)
+    path, arrays = hugging_face_weights.read_folder(folder)
     if halves := {x.dtype.name for x in arrays.values()} & {"float16", "bfloat16"}:
         logging.info(f"{path}: {' and '.join(sorted(halves))}; it is computed in float32 here.")
-    is_tokens = _TOKENS in str(values.get("architectures"))
-    weights, skipped = to_weights(arrays, config, path, _TOKENS if is_tokens else "")
+    is_tokens = TOKENS in str(values.get("architectures"))
+    weights, skipped = hugging_face_weights.to_weights(
+        arrays, config, path, TOKENS if is_tokens else ""
+    )
     if not _gives_segments(folder, values):
         weights = _join_segments(weights, config, path)
     task = _read_task(values, weights)
@@ -215,52 +150,11 @@ def _join_segments(
     """
     parts = weight_names.parts(config)
     heads = {name for part in weight_names.TASK_HEADS for name in parts[part]}
-    if not heads & weights.keys() or _SEGMENTS not in weights:
+    if not heads & weights.keys() or SEGMENTS not in weights:
         return weights
     logging.info(f"{path}: its tokenizer gives no token_type_ids: second texts are as first ones.")
-    table = weights[_SEGMENTS]
-    return {**weights, _SEGMENTS: np.broadcast_to(table[:1], table.shape).copy()}
-
-
-def to_weights(
-    arrays: Mapping[str, np.ndarray], config: AlbertConfig, path: str, class_name: str = ""
-) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Returns their arrays as weights by published name, and {name: reason} of those left out."""
-    arrays = _strip_prefixes(arrays, path)
-    skipped = _find_copies(arrays, path)
-    names = {b: a for a, b in map_names(config, class_name).items()}
-    weights = {
-        names.get(name, name): tf_checkpoint.to_float32(name, array, path)
-        for name, array in arrays.items()
-        if name not in skipped
-    }
-    weights = {name: a.T if name.endswith("/kernel") else a for name, a in weights.items()}
-    if config.embedding_size == config.hidden_size:
-        skipped |= model_checkpoint.drop_mapping(weights, path)
-    return weights, skipped
-
-
-def to_arrays(
-    checkpoint: ModelCheckpoint, names: Set[str], class_name: str = ""
-) -> dict[str, np.ndarray]:
-    """Returns the weights of these names as their arrays; `UserError` if it runs other layers."""
-    # In floating point, as `transformers` does it.
-    model_checkpoint.check_groups(checkpoint, lambda step, steps, n: int(step / (steps / n)))
-    weights = {name: checkpoint.weights[name] for name in names}
-    weights |= model_checkpoint.make_mapping(checkpoint.config)
-    # What is transposed must be laid out anew: the libraries write memory as it lies.
-    return {
-        theirs: np.ascontiguousarray(weights[name].T if name.endswith("/kernel") else weights[name])
-        for name, theirs in map_names(checkpoint.config, class_name).items()
-        if name in weights
-    }
-
-
-def _strip_prefixes(arrays: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
-    names = {name: _BARE.sub("albert.", _PREFIXES.sub("", name)) for name in arrays}
-    if len(set(names.values())) < len(names):
-        raise UserError(f"{path} has weights twice, with several prefixes. Keep one of each.")
-    return {names[name]: array for name, array in arrays.items()}
+    table = weights[SEGMENTS]
+    return {**weights, SEGMENTS: np.broadcast_to(table[:1], table.shape).copy()}
 
 
 def _read_task(values: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -315,20 +209,6 @@ def to_config(values: Mapping[str, Any], path: str) -> AlbertConfig:
     return config_io.from_dict(AlbertConfig, model_checkpoint.PUBLISHED_DEFAULTS | kept, path)
 
 
-def _find_copies(arrays: Mapping[str, np.ndarray], path: str) -> dict[str, str]:
-    """{name: reason} of arrays that are no weights of their own."""
-    copies = {_BUFFER: "a buffer"} if _BUFFER in arrays else {}
-    for name, other in _TIED.items():
-        if name in arrays:
-            if other not in arrays or not np.array_equal(arrays[name], arrays[other]):
-                raise UserError(
-                    f"{path}: {name} is not equal to {other}, as it is in an ALBERT. "
-                    "Such a model cannot be converted."
-                )
-            copies[name] = f"equal to {other}"
-    return copies
-
-
 def choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
     """The first class of which the checkpoint has all weights, and their published names.
 
@@ -356,10 +236,10 @@ def choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     """Writes the weights of its class; `UserError` if `transformers` has no such model."""
     class_name, names = choose_class(checkpoint)
-    tensors = to_arrays(checkpoint, names, class_name)
+    tensors = hugging_face_weights.to_arrays(checkpoint, names, class_name)
     files.write_json(os.path.join(folder, CONFIG), make_config(checkpoint, class_name))
     content = safetensors.numpy.save(tensors, {"format": "pt"})
-    files.write_bytes(os.path.join(folder, tensor_files.SAFETENSORS), content)
+    files.write_bytes(os.path.join(folder, hugging_face_weights.SAFETENSORS), content)
 
 
 def to_values(config: AlbertConfig) -> dict[str, Any]:

@@ -39,7 +39,6 @@ _VARYING |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 # Tables with a row for each piece, and the multiples to which others fill them up.
 _ROWS = (weight_names.WORDS, "cls/predictions/output_bias")
 _MULTIPLES = tuple(2**power for power in range(3, 11))
-_MAPPING_KERNEL, _MAPPING_BIAS = f"{weight_names.MAPPING}/kernel", f"{weight_names.MAPPING}/bias"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,31 +122,6 @@ def check_groups(checkpoint: ModelCheckpoint, choose_group: Callable[[int, int, 
             f"{checkpoint.source}: {groups} groups in {steps} layers are rounded otherwise by the "
             "programs of that format, which would run another model. Keep it in this project's."
         )
-
-
-def make_mapping(config: AlbertConfig) -> dict[str, np.ndarray]:
-    """The mapping that changes nothing, for programs that map embeddings of the hidden size, too.
-
-    The published code has none then; of other sizes it is empty.
-    """
-    size = config.hidden_size
-    if config.embedding_size != size:
-        return {}
-    kernel, bias = np.eye(size, dtype=np.float32), np.zeros(size, np.float32)
-    return {_MAPPING_KERNEL: kernel, _MAPPING_BIAS: bias}
-
-
-def drop_mapping(weights: dict[str, np.ndarray], path: str) -> dict[str, str]:
-    """Drops the mapping of `make_mapping`; returns {name: reason}; `UserError` if it is trained."""
-    if not weights.keys() >= {_MAPPING_KERNEL, _MAPPING_BIAS}:
-        return {}
-    kernel, bias = weights.pop(_MAPPING_KERNEL), weights.pop(_MAPPING_BIAS)
-    if np.any(bias) or not np.array_equal(kernel, np.eye(*kernel.shape)):
-        raise UserError(
-            f"{path}: embedding_size equals hidden_size, but the mapping between them is trained; "
-            "the published models have none then. Such a model cannot be converted."
-        )
-    return dict.fromkeys((_MAPPING_KERNEL, _MAPPING_BIAS), "changes nothing")
 
 
 def check_keys(

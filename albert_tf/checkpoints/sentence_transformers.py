@@ -19,8 +19,8 @@ from albert_tf import files
 from albert_tf.checkpoints import (
     hugging_face,
     hugging_face_vocabulary,
+    hugging_face_weights,
     model_checkpoint,
-    tensor_files,
 )
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError, require
@@ -152,7 +152,7 @@ def _check_pooler(checkpoint: ModelCheckpoint, folder: str) -> None:
     known = ("in_features", "out_features", "activation_function")
     model_checkpoint.check_keys(values, config, _ON_VECTORS | _FIXED_DENSE, known)
     path = os.path.join(folder, _DENSE)
-    tensors = tensor_files.read_safetensors(path)
+    tensors = hugging_face_weights.read_safetensors(path)
     own = [checkpoint.weights.get(name, ()) for name in (_POOLER_KERNEL, _POOLER_BIAS)]
     layer = [tensors.get(name, np.zeros(0)) for name in ("linear.weight", "linear.bias")]
     has_tanh = values.get("activation_function") == _TANH

@@ -17,7 +17,7 @@ import tensorflow as tf
 import yaml
 
 from albert_tf import files
-from albert_tf.checkpoints import hugging_face, model_checkpoint, tensor_files
+from albert_tf.checkpoints import hugging_face, hugging_face_weights, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
@@ -74,9 +74,11 @@ def _read(
     """Reads the weights under `key` whose names begin with `prefix`; those of heads do not."""
     config = hugging_face.to_config({**sizes, "model_type": "albert"}, config_path)
     # PyTorch's wrapper for several GPUs begins names with "module.".
-    arrays = {x.removeprefix("module."): a for x, a in tensor_files.read_pickle(path, key).items()}
+    arrays = {
+        x.removeprefix("module."): a for x, a in hugging_face_weights.read_pickle(path, key).items()
+    }
     own = {x.removeprefix(prefix): a for x, a in arrays.items() if x.startswith(prefix)}
-    weights, skipped = hugging_face.to_weights(own, config, path)
+    weights, skipped = hugging_face_weights.to_weights(own, config, path)
     heads = (name for name in arrays if not name.startswith(prefix))
     skipped |= dict.fromkeys(heads, "of a head that is thrown away")
     return ModelCheckpoint(source=path, config=config, weights=weights, skipped=skipped, **others)
@@ -92,7 +94,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     names = model_checkpoint.list_without_heads(checkpoint)
     if missing := sorted(names - checkpoint.weights.keys()):
         raise UserError(f"{checkpoint.source} lacks {missing[0]}, which StyleTTS2's model has.")
-    arrays = hugging_face.to_arrays(checkpoint, names)
+    arrays = hugging_face_weights.to_arrays(checkpoint, names)
     arrays = {name.removeprefix("albert."): array for name, array in arrays.items()}
     arrays[_POSITIONS] = np.arange(config.max_position_embeddings)[np.newaxis]
     content = io.BytesIO()

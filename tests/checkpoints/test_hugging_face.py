@@ -12,7 +12,7 @@ import tensorflow as tf
 import tiny_checkpoints
 import tiny_run
 
-from albert_tf.checkpoints import formats, hugging_face
+from albert_tf.checkpoints import formats, hugging_face, hugging_face_weights
 from albert_tf.errors import UserError
 from albert_tf.tasks import finetuned_model
 
@@ -203,7 +203,7 @@ def test_halves_are_read_exactly_and_other_types_are_refused(tmp_path):
         halves = {name: array.astype(dtype) for name, array in tensors.items()}
         save(tmp_path, halves)
         weights = formats.read(str(tmp_path)).weights
-        for ours, theirs in hugging_face.map_names(tiny_run.albert()).items():
+        for ours, theirs in hugging_face_weights.map_names(tiny_run.albert()).items():
             if ours in weights and not ours.endswith("kernel"):
                 np.testing.assert_array_equal(weights[ours], halves[theirs].astype(np.float32))
     for dtype in (np.float64, np.int64):

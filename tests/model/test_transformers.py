@@ -13,6 +13,7 @@ from optional import torch, transformers
 from albert_tf.checkpoints import (
     formats,
     hugging_face,
+    hugging_face_weights,
     model_checkpoint,
 )
 from albert_tf.model import albert_model, weight_names
@@ -116,7 +117,7 @@ def test_the_gradients_are_equal(tmp_path):
     theirs(**inputs(batch), labels=labels, sentence_order_label=sentence).loss.backward()
     _, gradients = tiny.loss_and_gradients(ours, batch)
     expected = {name: p.grad for name, p in theirs.named_parameters()}
-    names = hugging_face.map_names(ours.albert.config)
+    names = hugging_face_weights.map_names(ours.albert.config)
     assert len(gradients) == len(expected) == 80  # two groups of two blocks
     for name, gradient in gradients.items():
         actual = tf.convert_to_tensor(gradient).numpy()

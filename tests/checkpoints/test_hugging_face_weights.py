@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from optional import torch
 
-from albert_tf.checkpoints import tensor_files
+from albert_tf.checkpoints import hugging_face_weights
 from albert_tf.errors import UserError
 
 
@@ -21,7 +21,7 @@ class Malicious:
 def test_weights_are_read(tmp_path):
     tensors = {"a": torch.randn(3, 2), "half": torch.randn(4).bfloat16()}
     torch.save(tensors, tmp_path / "x.bin")
-    arrays = tensor_files.read_pickle(str(tmp_path / "x.bin"))
+    arrays = hugging_face_weights.read_pickle(str(tmp_path / "x.bin"))
     np.testing.assert_array_equal(arrays["a"], tensors["a"].numpy())
     np.testing.assert_array_equal(arrays["half"], tensors["half"].float().numpy())
 
@@ -40,7 +40,7 @@ def test_what_is_not_weights_is_one_line_and_is_not_run(tmp_path, monkeypatch, m
     monkeypatch.chdir(tmp_path)
     torch.save(make(), tmp_path / "x.bin")
     with pytest.raises(UserError, match=message) as caught:
-        tensor_files.read_pickle("x.bin")
+        hugging_face_weights.read_pickle("x.bin")
     assert "\n" not in str(caught.value)
     assert os.listdir() == ["x.bin"]
 
@@ -51,5 +51,5 @@ def test_damaged_files_are_named(tmp_path):
     for damaged in (path.read_bytes()[:200], b"nothing", b""):
         path.write_bytes(damaged)
         with pytest.raises(UserError, match=r"x\.bin: damaged, or a pickle") as caught:
-            tensor_files.read_pickle(str(path))
+            hugging_face_weights.read_pickle(str(path))
         assert "\n" not in str(caught.value)
