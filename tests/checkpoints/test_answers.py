@@ -233,8 +233,7 @@ def test_segments_are_those_of_the_folder(tmp_path, vocabulary, version, names, 
     table = "bert/embeddings/token_type_embeddings"
     for model in (made, tiny_checkpoints.make(vocabulary)):
         folder = tmp_path / str(len(model.weights))
-        folder.mkdir()
-        formats.get_writer("hugging_face")(model, str(folder))
+        tiny_checkpoints.write(folder, model, "hugging_face")
         for file, key, value in (
             ("config.json", "transformers_version", version),
             ("tokenizer_config.json", "model_input_names", names),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import tiny_checkpoints
+from refusals import one_line
 
 from albert_tf.checkpoints import archives, formats
 from albert_tf.errors import UserError
@@ -46,7 +47,7 @@ def test_a_published_archive_is_read(tmp_path, top):
 
 def test_no_member_leaves_the_folder(tmp_path):
     for name in ("../escaped", "a/../../escaped"):
-        with pytest.raises(UserError, match="a damaged archive"):
+        with one_line("a damaged archive"):
             read_archive(write_archive(tmp_path / "x.tar.gz", {name: b"x"}))
     path = write_archive(tmp_path / "x.tar.gz", {"/a/b": b"x", "c": b"x"})
     assert not Path("/a/b").exists()
@@ -58,7 +59,7 @@ def test_no_member_leaves_the_folder(tmp_path):
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE])
 def test_links_out_of_the_folder_and_devices_are_refused(tmp_path, kind):
     path = write_archive(tmp_path / "x.tgz", {"link": b""}, kind)
-    with pytest.raises(UserError, match="a damaged archive"):
+    with one_line("a damaged archive"):
         read_archive(path)
 
 
@@ -74,7 +75,7 @@ def test_one_bit_is_enough_to_be_refused(tmp_path):
         except UserError as error:
             assert "\n" not in str(error)
     path.write_bytes(content[:-9])
-    with pytest.raises(UserError, match="a damaged archive"):
+    with one_line("a damaged archive"):
         read_archive(path)
 
 
@@ -96,7 +97,7 @@ def test_a_full_disk_is_not_the_archives_fault(tmp_path, monkeypatch):
 
 def test_a_mistake_in_an_archive_names_the_archive(tmp_path):
     path = write_archive(tmp_path / "x.tar.gz", {os.path.join("model", "config.json"): b"{}"})
-    with pytest.raises(UserError) as caught:
+    with one_line(
+        rf"^'{path}/model' is none of: .*\(Unpack the archive to change what is in it\.\)$"
+    ):
         formats.read(str(path))
-    assert str(caught.value).startswith(f"'{path}/model' is none of: ")
-    assert str(caught.value).endswith("(Unpack the archive to change what is in it.)")

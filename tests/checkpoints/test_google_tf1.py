@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_checkpoints
+from refusals import one_line
 
 from albert_tf.checkpoints import formats, google_tf1
-from albert_tf.errors import UserError
 
 
 def published(folder, changes=None, prefix="", extra=None):
@@ -87,7 +87,7 @@ def test_renamed_layer_norms_get_their_names_back():
 )
 def test_other_tensors_are_refused(tmp_path, extra, message):
     published(tmp_path, extra=extra)
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         formats.read(str(tmp_path))
 
 
@@ -95,9 +95,7 @@ def test_a_hub_module_of_tensorflow_1(tmp_path):
     made = tiny_checkpoints.make()
     tiny_checkpoints.save_v1(f"{tmp_path}/variables/variables", made.weights)
     (tmp_path / "saved_model.pb").write_bytes(b"")
-    with pytest.raises(
-        UserError, match=r"no albert_config\.json: nothing .*/assets/albert_config\.json\.$"
-    ):
+    with one_line(r"no albert_config\.json: nothing .*/assets/albert_config\.json\.$"):
         formats.read(str(tmp_path))
     tiny_checkpoints.write_config(f"{tmp_path}/assets", made.config, cross_layer_sharing=None)
     for path in (tmp_path, tmp_path / "saved_model.pb"):
@@ -114,9 +112,8 @@ def test_a_hub_module_of_tensorflow_1(tmp_path):
     ],
 )
 def test_a_wrong_config_is_named(changes, message):
-    with pytest.raises(UserError, match=f"^x: {message}") as caught:
+    with one_line(f"^x: {message}"):
         google_tf1.to_config({"hidden_size": 8, "num_attention_heads": 2, **changes}, "x")
-    assert "\n" not in str(caught.value)
 
 
 def test_keys_that_a_config_lacks_have_the_published_defaults():
@@ -129,10 +126,10 @@ def test_a_vocabulary_or_a_table_of_another_size_is_refused(tmp_path):
     made = published(tmp_path, {"vocab_size": 62})
     pieces = ["[PAD]", *(f"x{i}" for i in range(98)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     (tmp_path / "vocab_chinese.txt").write_text("\n".join(pieces) + "\n")
-    with pytest.raises(UserError, match="the vocabulary has 103 pieces, the model 62"):
+    with one_line("the vocabulary has 103 pieces, the model 62"):
         formats.read(str(tmp_path))
     tiny_checkpoints.write_config(str(tmp_path), made.config, vocab_size=60)
-    with pytest.raises(UserError, match="vocab_size 60, the table of words 62 rows"):
+    with one_line("vocab_size 60, the table of words 62 rows"):
         formats.read(str(tmp_path))
 
 
@@ -145,6 +142,6 @@ def test_a_vocabulary_or_a_table_of_another_size_is_refused(tmp_path):
     ],
 )
 def test_a_model_that_the_published_code_cannot_run_is_not_written(tmp_path, changes, message):
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         google_tf1.write(tiny_checkpoints.make(**changes), str(tmp_path))
     assert list(tmp_path.iterdir()) == []

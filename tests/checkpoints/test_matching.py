@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from absl import logging
+from refusals import one_line
 
 from albert_tf.checkpoints import matching
-from albert_tf.errors import UserError
 
 SIZES = {"a": (2, 3), "b": (4,), "d": (1,), "e": (7, 2)}
 WEIGHTS = {name: np.zeros(size) for name, size in SIZES.items()}
@@ -14,7 +14,7 @@ SHAPES = {"a": (2, 3), "b": (5,), "c": (1,), "e": (-1, 2)}
 
 def test_the_lists_are_logged_before_the_error(capsys):
     logging.set_verbosity(logging.DEBUG)
-    with pytest.raises(UserError, match="1 missing: c"):
+    with one_line("1 missing: c"):
         matching.match_strictly(WEIGHTS, SHAPES, "ckpt", "[bd]")
     assert capsys.readouterr().err.splitlines() == [
         "loaded 2, missing 1, unexpected 1, mismatched 1",
@@ -52,11 +52,10 @@ def test_a_difference_that_is_not_allowed_is_an_error(allowed, listed):
         matches = matching.match_strictly(WEIGHTS, SHAPES, "ckpt", allowed)
         assert matches == matching.compare_weights(WEIGHTS, SHAPES)
         return
-    with pytest.raises(UserError, match=rf"^ckpt does not fit the model \({listed}") as caught:
+    with one_line(rf"^ckpt does not fit the model \({listed}.*--allow_partial=REGEX"):
         matching.match_strictly(WEIGHTS, SHAPES, "ckpt", allowed)
-    assert "--allow_partial=REGEX" in str(caught.value)
 
 
 def test_a_wrong_pattern_is_named():
-    with pytest.raises(UserError, match=r"--allow_partial: '\(' is not a regular expression"):
+    with one_line(r"--allow_partial: '\(' is not a regular expression"):
         matching.compile_pattern("(")

@@ -9,11 +9,11 @@ import server_ops
 import tensorflow as tf
 import tiny
 import tiny_checkpoints
+from refusals import one_line
 from tensorflow.python.saved_model import loader_impl
 
 from albert_tf import files
 from albert_tf.checkpoints import formats
-from albert_tf.errors import UserError
 from albert_tf.export import export_source, hub_module
 from albert_tf.model import weight_names
 
@@ -189,7 +189,7 @@ def test_a_checkpoint_without_heads_has_the_encoder_alone(tmp_path):
         ("more", 9, "has no vocabulary"),
         ("more", longest + 1, f"--seq_length={longest + 1}: the model reads {longest} "),
     ):
-        with pytest.raises(UserError, match=message):
+        with one_line(message):
             hub_module.write(source, str(tmp_path / folder), length)
     assert not (tmp_path / "more").exists()
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_run
+from refusals import one_line
 
 from albert_tf import config_io
-from albert_tf.errors import UserError
 from albert_tf.export.step import artifact, lowering
 from albert_tf.model import losses
 from albert_tf.model.weight_names import weights_by_name
@@ -93,21 +93,21 @@ def test_the_description_says_what_goes_in_and_out(description):
 
 def test_mistakes_are_one_line(lowered, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"^--format=step needs jax .*: pip install 'jax>="):
+    with one_line(r"^--format=step needs jax .*: pip install 'jax>="):
         artifact.export(SETTINGS, str(tmp_path), platform="cpu", per_replica_batch=BATCH)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     monkeypatch.setattr(lowering, "lower", lambda config, **_: lowered)
-    with pytest.raises(UserError, match=r"^--per_replica_batch: 5 is not a multiple of num_micro"):
+    with one_line(r"^--per_replica_batch: 5 is not a multiple of num_micro"):
         two = dataclasses.replace(SETTINGS, num_micro_batches=2)
         artifact.export(two, str(tmp_path), platform="cpu", per_replica_batch=5)
     (tmp_path / "step.json").write_text("{}")
-    with pytest.raises(UserError, match=r"^--output_dir: '.*' holds another step\. Take another"):
+    with one_line(r"^--output_dir: '.*' holds another step\. Take another"):
         artifact.export(SETTINGS, str(tmp_path), platform="cpu", per_replica_batch=BATCH)
     assert os.listdir(tmp_path) == ["step.json"]
     killed = subprocess.CompletedProcess([], -9, "", "warning\nit was large\n")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: killed)
     reason = r"exported \(SIGKILL, .*: it was large\)\. Try pip install 'jax"
-    with pytest.raises(UserError, match=reason):
+    with one_line(reason):
         artifact.export(SETTINGS, str(tmp_path / "new"), platform="cpu", per_replica_batch=BATCH)
 
 
