@@ -29,6 +29,7 @@ import tensorflow as tf
 from absl import app, flags, logging
 
 from albert_tf import children, program
+from albert_tf.kinds import metrics
 from albert_tf.model import xla
 
 # Seconds by file, of `pytest -n 2 --dist loadfile --write-durations`.
@@ -42,6 +43,8 @@ tf.config.set_logical_device_configuration(
 NO_REWRITING = {"disable_meta_optimizer": True}
 tf.config.optimizer.set_experimental_options(NO_REWRITING)
 compiles_pieces, xla.compiles_pieces = xla.compiles_pieces, lambda: False
+# Seconds of a run that writes a report; tests/kinds/test_metrics.py is about all of them.
+metrics.NUM_RESAMPLES = 100
 
 
 def pytest_addoption(parser):

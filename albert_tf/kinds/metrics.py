@@ -17,7 +17,7 @@ Metric = Callable[..., float]
 
 _LEVELS = ("middle", "high")
 # From 2,000 resamples the ends of a 95 % interval are known to about a twentieth of its width.
-_NUM_RESAMPLES = 2000
+NUM_RESAMPLES = 2000
 # BCa needs one more evaluation for each example; beyond this its correction is too small to see.
 _MAX_EXAMPLES_OF_BCA = 500
 
@@ -145,7 +145,7 @@ def compute_interval(
                 (rows,),
                 statistic,
                 vectorized=False,
-                n_resamples=_NUM_RESAMPLES,
+                n_resamples=NUM_RESAMPLES,
                 batch=100,  # the row numbers of all resamples of QQP would take 640 MB
                 method=method,
                 confidence_level=0.95,

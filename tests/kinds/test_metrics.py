@@ -78,6 +78,11 @@ def test_rows_of_the_levels_of_race():
     assert list(metrics.find_level_rows(["high1.txt-0"])) == ["high_accuracy"]
 
 
+@pytest.fixture(autouse=True)
+def all_resamples(monkeypatch):
+    monkeypatch.setattr(metrics, "NUM_RESAMPLES", 2000)  # as for users: see tests/conftest.py
+
+
 @pytest.mark.parametrize("number", [400, 900])
 def test_interval_of_a_share_is_near_the_normal_one(number):
     """BCa for the smaller set, percentiles for the larger. The same seed draws the same."""
