@@ -1,7 +1,7 @@
 """Reads and writes what decides a model's answers as well as its weights and its vocabulary.
 
 Every folder that `formats.write_folder` writes has it in `albert_tf.json`, whatever its format. Of
-that, other programs know what they have files of their own for; `write` names the rest.
+that, other programs know what they have files of their own for: see `list_settings`.
 """
 
 import dataclasses
@@ -18,11 +18,8 @@ from albert_tf.train_config import SentenceVectors
 NAME = "albert_tf.json"
 # Of `ModelCheckpoint.run`, if it has a task.
 OF_TASK = ("task", "config", "metrics", "step", "evaluation")
-# The settings that programs of a format apply; those of ours, all.
-_APPLIED = {
-    "hugging_face": {"task", "labels", "max_seq_length"},
-    "sentence_transformers": {"task", "pooling", "normalize", "max_seq_length"},
-}
+# All settings that decide answers, of which other programs apply some: `formats.Format.applies`.
+ALL = ("task", "labels", "thresholds", "patience", "pooling", "normalize", "max_seq_length")
 
 
 def read(checkpoint: ModelCheckpoint, folder: str) -> ModelCheckpoint:
@@ -41,8 +38,8 @@ def read(checkpoint: ModelCheckpoint, folder: str) -> ModelCheckpoint:
     return dataclasses.replace(checkpoint, run={**checkpoint.run, **values}, vectors=vectors)
 
 
-def write(checkpoint: ModelCheckpoint, folder: str, to_format: str) -> None:
-    """Writes the file, if there is anything to say, and logs what programs of a format lack."""
+def write(checkpoint: ModelCheckpoint, folder: str) -> None:
+    """Writes the file, if there is anything to say."""
     run = checkpoint.run if "task" in checkpoint.run else {}
     content = {key: run[key] for key in OF_TASK if key in run}
     if "config" in content:  # of the weights that are written
@@ -54,19 +51,19 @@ def write(checkpoint: ModelCheckpoint, folder: str, to_format: str) -> None:
         content["vectors"] = vectors
     if content:
         files.write_json(os.path.join(folder, NAME), content)
-    longest, dev = checkpoint.config.max_position_embeddings, checkpoint.dev_metrics
-    settings = {
-        "task": "task" in run,
-        "labels": checkpoint.labels,
-        "thresholds": dev.get(THRESHOLDS),
-        "patience": dev.get(PATIENCE),
-        "pooling": vectors.get("pooling") == "first",
-        "normalize": vectors.get("normalize"),
-        "max_seq_length": vectors.get("max_seq_length", longest) != longest,
-    }
-    lacking = [x for x, value in settings.items() if value and x not in _APPLIED.get(to_format, ())]
-    if lacking and to_format != "albert_tf":
-        logging.info(
-            f"only this project reads {NAME}; other programs that read {to_format} do not know: "
-            f"{', '.join(lacking)}"
-        )
+
+
+def list_settings(checkpoint: ModelCheckpoint) -> list[str]:
+    """Returns those of `ALL` that a checkpoint has, and that are not as every program has them."""
+    vectors, longest = checkpoint.vectors, checkpoint.config.max_position_embeddings
+    dev = checkpoint.dev_metrics
+    values = (
+        "task" in checkpoint.run,
+        checkpoint.labels,
+        dev.get(THRESHOLDS),
+        dev.get(PATIENCE),
+        vectors.pooling == "first",
+        vectors.normalize,
+        vectors.max_seq_length not in (None, longest),
+    )
+    return [name for name, value in zip(ALL, values, strict=True) if value]

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -42,10 +42,17 @@ _TENSORS = re.compile(r".*\.data-\d+-of-\d+")
 class Format(NamedTuple):
     """One format of checkpoints.
 
-    `locate` turns the user's path into the folder or the prefix that `read` takes; of a run the
-    checkpoint that its second argument, one of `run_files.WHICH`, says. `write` writes
-    into an empty folder; None if the format is only read. `list_places` names the weights for which
-    the format has a place; `write` leaves out the others. By default it has one for all.
+    Attributes:
+        description: for messages.
+        locate: turns the user's path into the folder or the prefix that `read` takes; of a run the
+            checkpoint that its second argument, one of `run_files.WHICH`, says.
+        read: reads that folder or prefix.
+        write: writes into an empty folder; None if the format is only read.
+        list_places: returns the names of the weights for which the format has a place; `write`
+            leaves out the others. By default it has one for all.
+        files: those by which its folders are known; the first format with one of them is it.
+        applies: the settings of `answers.list_settings` that programs of the format apply.
+        has_heads: whether it has heads of tasks, so that one without a place is refused.
     """
 
     description: str
@@ -53,6 +60,9 @@ class Format(NamedTuple):
     read: Callable[[str], ModelCheckpoint]
     write: Callable[[ModelCheckpoint, str], None] | None = None
     list_places: Callable[[ModelCheckpoint], Set[str]] = lambda x: x.weights.keys()
+    files: Sequence[str] = ()
+    applies: Collection[str] = ()
+    has_heads: bool = True
 
 
 def _find_folder(path: str, which: str = BEST) -> str:
@@ -74,9 +84,14 @@ def _write_hugging_face(checkpoint: ModelCheckpoint, folder: str) -> None:
     hugging_face_card.write(checkpoint, folder)
 
 
+# The first format with one of its files in a folder is that of the folder.
 FORMATS: dict[str, Format] = {
     "albert_tf": Format(
-        "a checkpoint of this project", training_checkpoint.find_prefix, native.read, native.write
+        "a checkpoint of this project",
+        training_checkpoint.find_prefix,
+        native.read,
+        native.write,
+        applies=answers.ALL,
     ),
     "google": Format(
         "one of the published TF1 code",
@@ -84,19 +99,24 @@ FORMATS: dict[str, Format] = {
         google_tf1.read,
         google_tf1.write,
     ),
-    "hugging_face": Format(
-        "a folder of transformers",
-        _find_folder,
-        sentence_transformers.read_transformer,
-        _write_hugging_face,
-        lambda checkpoint: hugging_face.choose_class(checkpoint)[1],
-    ),
     "sentence_transformers": Format(
         "a folder of sentence-transformers",
         _find_folder,
         sentence_transformers.read,
         sentence_transformers.write,
         model_checkpoint.list_without_heads,
+        files=[sentence_transformers.MODULES],
+        applies={"task", "pooling", "normalize", "max_seq_length"},
+        has_heads=False,
+    ),
+    "hugging_face": Format(
+        "a folder of transformers",
+        _find_folder,
+        sentence_transformers.read_transformer,
+        _write_hugging_face,
+        lambda checkpoint: hugging_face.choose_class(checkpoint)[1],
+        files=hugging_face_weights.NAMES,
+        applies={"task", "labels", "max_seq_length"},
     ),
     "styletts2": Format(
         "a folder of StyleTTS2's ALBERT over phonemes",
@@ -104,17 +124,11 @@ FORMATS: dict[str, Format] = {
         styletts2.read,
         styletts2.write,
         model_checkpoint.list_without_heads,
+        files=[styletts2.CONFIG],
+        has_heads=False,
     ),
     "tf1_hub": Format("a TF Hub module for TensorFlow 1", _find_folder, google_tf1.read_hub),
     "kokoro": Format("a file of Kokoro (.pth)", lambda path, which: path, styletts2.read_kokoro),
-}
-
-
-# {a file of a folder: its format}; the first that is there decides.
-_BY_FILE = {
-    sentence_transformers.MODULES: "sentence_transformers",
-    **dict.fromkeys(hugging_face_weights.NAMES, "hugging_face"),
-    styletts2.CONFIG: "styletts2",
 }
 _SQUAD2_HINT = (
     " The published head of SQuAD 2.0 has no counterpart in transformers; a model fine-tuned with "
@@ -139,7 +153,7 @@ def detect_format(path: str) -> str:
                 "albert/albert-base-v2."
             )
         return "tf1_hub"
-    if found := [name for file, name in _BY_FILE.items() if file in present]:
+    if found := [name for name, known in FORMATS.items() if present & {*known.files}]:
         return found[0]
     if _KERAS_HUB in present:
         raise UserError(f"{path!r} {hub.KERAS_HUB}")
@@ -211,7 +225,13 @@ def write_folder(checkpoint: ModelCheckpoint, target: str, name: str = "albert_t
     """Writes the folder of a checkpoint in a format, with its checksums: whole, or not at all."""
     with files.replacing_folder(target) as temporary:
         get_writer(name)(checkpoint, temporary)
-        answers.write(checkpoint, temporary, name)
+        answers.write(checkpoint, temporary)
+        known = FORMATS[name].applies
+        if lacking := [x for x in answers.list_settings(checkpoint) if x not in known]:
+            logging.info(
+                f"only this project reads {answers.NAME}; other programs that read {name} do not "
+                f"know: {', '.join(lacking)}"
+            )
         tf_checkpoint.remove_parts(temporary)
         files.write_hashes(temporary, _list_unchecked(temporary))
 
@@ -267,7 +287,7 @@ def _leave_out(
     places = FORMATS[to_format].list_places(checkpoint)
     parts = weight_names.parts(checkpoint.config).items()
     others = {part: sorted(checkpoint.weights.keys() & x.keys() - places) for part, x in parts}
-    for part in weight_names.TASK_HEADS if to_format == "hugging_face" else ():
+    for part in weight_names.TASK_HEADS if FORMATS[to_format].has_heads else ():
         if refused := [name for name in others[part] if not allowed.fullmatch(name)]:
             raise UserError(
                 f"{to_format} has no place for {len(refused)} weights of the head ({refused[0]}). "

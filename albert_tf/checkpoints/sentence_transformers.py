@@ -10,6 +10,7 @@ import os
 import re
 from typing import Any
 
+import msgspec
 import numpy as np
 import safetensors.numpy
 import tensorflow as tf
@@ -69,6 +70,13 @@ _TANH = "torch.nn.modules.activation.Tanh"
 _POOLER_KERNEL, _POOLER_BIAS = "bert/pooler/dense/kernel", "bert/pooler/dense/bias"
 
 
+class _Module(msgspec.Struct):
+    """A row of `modules.json`."""
+
+    type: str
+    path: str
+
+
 def read(folder: str) -> ModelCheckpoint:
     """Reads encoder, vocabulary and `vectors`.
 
@@ -76,10 +84,10 @@ def read(folder: str) -> ModelCheckpoint:
     of ours.
     """
     path = os.path.join(folder, MODULES)
-    modules = files.read_json(path, "sentence-transformers folder")
+    modules = files.read_as(path, list[_Module], "sentence-transformers folder")
     # A class of somebody else may do anything, whatever its name.
-    kinds = [_OWN_MODULE.sub("", row["type"]) for row in modules]
-    folders = [os.path.join(folder, row["path"]) for row in modules]
+    kinds = [_OWN_MODULE.sub("", module.type) for module in modules]
+    folders = [os.path.join(folder, module.path) for module in modules]
     normalizes = kinds[-1:] == ["Normalize"]
     if kinds[: len(kinds) - normalizes] not in (_ENCODER, [*_ENCODER, "Dense"]):
         raise UserError(
@@ -206,26 +214,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     length = vectors.max_seq_length or longest
     if length > longest:
         raise UserError(f"--max_seq_length: {length} is over the model's {longest} positions.")
-    kinds = ["Transformer", "Pooling"]
-    size = checkpoint.config.hidden_size
-    is_first = vectors.pooling == "first"
-    pooling = {
-        "word_embedding_dimension": size,
-        "pooling_mode_cls_token": is_first,
-        "pooling_mode_mean_tokens": not is_first,
-    }
-    _write_module(folder, "1_Pooling", pooling)
-    if is_first:
-        kinds.append("Dense")
-        dense = {"in_features": size, "out_features": size, "bias": True}
-        _write_module(folder, "2_Dense", {**dense, "activation_function": _TANH})
-        kernel = np.ascontiguousarray(checkpoint.weights[_POOLER_KERNEL].T)
-        tensors = {"linear.weight": kernel, "linear.bias": checkpoint.weights[_POOLER_BIAS]}
-        content = safetensors.numpy.save(tensors, {"format": "pt"})
-        files.write_bytes(os.path.join(folder, "2_Dense", _DENSE), content)
-    if vectors.normalize:
-        kinds.append("Normalize")
-        _write_module(folder, f"{len(kinds) - 1}_Normalize", {})
+    kinds = [*_ENCODER, *_write_modules(checkpoint, folder)]
     modules = [
         {
             "idx": number,
@@ -240,6 +229,30 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     files.write_json(os.path.join(folder, _LENGTHS[0]), lengths)
     settings = {"model_type": "SentenceTransformer", "prompts": {}, "similarity_fn_name": "cosine"}
     files.write_json(os.path.join(folder, _SETTINGS), settings)
+
+
+def _write_modules(checkpoint: ModelCheckpoint, folder: str) -> list[str]:
+    """Writes the folders of the modules after the encoder; returns the kinds after the pooling."""
+    vectors, size = checkpoint.vectors, checkpoint.config.hidden_size
+    is_first = vectors.pooling == "first"
+    pooling = {
+        "word_embedding_dimension": size,
+        "pooling_mode_cls_token": is_first,
+        "pooling_mode_mean_tokens": not is_first,
+    }
+    _write_module(folder, "1_Pooling", pooling)
+    if is_first:
+        dense = {"in_features": size, "out_features": size, "bias": True}
+        _write_module(folder, "2_Dense", {**dense, "activation_function": _TANH})
+        kernel = np.ascontiguousarray(checkpoint.weights[_POOLER_KERNEL].T)
+        tensors = {"linear.weight": kernel, "linear.bias": checkpoint.weights[_POOLER_BIAS]}
+        content = safetensors.numpy.save(tensors, {"format": "pt"})
+        files.write_bytes(os.path.join(folder, "2_Dense", _DENSE), content)
+    kinds = ["Dense"] if is_first else []
+    if vectors.normalize:
+        _write_module(folder, f"{2 + len(kinds)}_Normalize", {})
+        kinds.append("Normalize")
+    return kinds
 
 
 def _write_module(folder: str, name: str, values: dict[str, Any]) -> None:

@@ -183,7 +183,7 @@ def test_what_is_not_a_checkpoint_is_refused(tmp_path, make, message):
 
 
 def test_unknown_choices_are_refused():
-    known = "albert_tf, google, hugging_face, sentence_transformers, styletts2"
+    known = "albert_tf, google, sentence_transformers, hugging_face, styletts2"
     with one_line(f"to_format: 'tf1_hub' is not one of {known}\\."):
         formats.get_writer("tf1_hub")
     with one_line("which: 'last' is not one of best, newest"):
