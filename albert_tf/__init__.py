@@ -12,7 +12,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from albert_tf import lazy_tensorflow
-from albert_tf.errors import require_backend
 from albert_tf.model import keras_classes
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if _MODULES[name] not in ("config", "errors"):
-        require_backend()
+        lazy_tensorflow.require_backend()
         lazy_tensorflow.load()
     return getattr(importlib.import_module(f"albert_tf.{_MODULES[name]}"), name)
 

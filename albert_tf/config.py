@@ -8,7 +8,7 @@ from typing import Any
 
 from albert_tf import settings
 from albert_tf.errors import require
-from albert_tf.settings import setting
+from albert_tf.settings import Probability, setting
 
 SHARING = ("all", "attention", "ffn", "none")
 ACTIVATIONS = ("gelu", "relu", "tanh", "linear", "gelu_erf")
@@ -31,10 +31,9 @@ PROBLEM_TYPE, REGRESSION = "problem_type", "regression"
 class AlbertConfig:
     """The model. Defaults are albert_base_v2."""
 
-    vocab_size: int = setting("number of pieces", 30000)
+    vocab_size: int = setting("number of tokens", 30000)
     embedding_size: int = setting(
-        "E; if it equals `hidden_size` there is no mapping between the two (BERT)",
-        128,
+        "E; if it equals `hidden_size` there is no mapping between the two (BERT)", 128
     )
     hidden_size: int = setting("D", 768)
     num_hidden_layers: int = setting("steps through the encoder", 12)
@@ -54,13 +53,11 @@ class AlbertConfig:
         "gelu",
         choices=ACTIVATIONS,
     )
-    hidden_dropout_prob: float = setting(
-        "after the embeddings, the attention output and the feed-forward output", 0.0, below=1
+    hidden_dropout_prob: Probability = setting(
+        "after the embeddings, the attention output and the feed-forward output", 0.0
     )
-    attention_probs_dropout_prob: float = setting("on the attention probabilities", 0.0, below=1)
-    classifier_dropout_prob: float = setting(
-        "on the pooled output, in the heads of tasks", 0.1, below=1
-    )
+    attention_probs_dropout_prob: Probability = setting("on the attention probabilities", 0.0)
+    classifier_dropout_prob: Probability = setting("on the pooled output, in task heads", 0.1)
     max_position_embeddings: int = setting("longest sequence", 512)
     type_vocab_size: int = setting("number of segments", 2)
     initializer_range: float = setting("standard deviation of the truncated normal", 0.02)

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import types
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -12,65 +11,45 @@ from absl import logging
 
 from albert_tf import files
 from albert_tf.config import DEAD_KEYS, PROBLEM_TYPE, AlbertConfig, preset
-from albert_tf.errors import UserError, require, to_one_line
+from albert_tf.errors import UserError, require
 
 T = TypeVar("T")
+to_dict = dataclasses.asdict
 _SCHEDULE = ("num_train_steps", "num_warmup_steps")
+_HERE = os.path.dirname(__file__)
+_PACKAGED = [os.path.join(x, "configs") for x in (_HERE, os.path.dirname(_HERE))]  # wheel, clone
 
 
 def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "config") -> T:
     """Builds a config from JSON values; a nested one may be an object or the name of a preset.
 
-    Raises `UserError` for an unknown key (lists the known ones), or a value of a wrong type or
-    size.
+    Raises `UserError` for an unknown key (lists the known ones), a missing one, or the first wrong
+    value.
     """
     require(isinstance(values, Mapping), f"{where} does not hold a JSON object.")
     hints = typing.get_type_hints(cls)
     dead = {*DEAD_KEYS, PROBLEM_TYPE} if cls is AlbertConfig else set()
-    if unknown := sorted(set(values) - set(hints) - dead):
+    if unknown := sorted(values.keys() - hints.keys() - dead):
         raise UserError(f"{where}: unknown key {unknown[0]!r}. Known: {', '.join(sorted(hints))}.")
-    converted = {k: _convert(hints[k], v, f"{where}: {k}") for k, v in values.items() if k in hints}
+    given = {k: _to_value(hints[k], x, f"{where}: {k}") for k, x in values.items() if k in hints}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         is_required = field.default is field.default_factory is dataclasses.MISSING
-        require(field.name in converted or not is_required, f"{where}: {field.name!r} is missing.")
+        require(field.name in given or not is_required, f"{where}: {field.name!r} is missing.")
     try:
-        return cls(**converted)
+        return cls(**given)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
 
 
-def _convert(kind: Any, value: Any, where: str) -> Any:
-    if kind is Any:
-        return value
-    if typing.get_origin(kind) is Mapping:
-        require(isinstance(value, Mapping), f"{where} must be an object.")
-        each = typing.get_args(kind)[1]
-        return {key: _convert(each, x, f"{where} {key!r}") for key, x in value.items()}
-    if dataclasses.is_dataclass(kind):
-        if isinstance(value, str) and kind is AlbertConfig:
-            return preset(value)
-        preset_too = " or the name of a preset" if kind is AlbertConfig else ""
-        require(isinstance(value, Mapping), f"{where} must be an object{preset_too}.")
-        return from_dict(kind, value, where)  # type: ignore[arg-type]
-    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    lists = [k for k in kinds if typing.get_origin(k) is tuple]
-    if lists and (len(kinds) == 1 or isinstance(value, list | tuple)):
-        require(isinstance(value, list | tuple), f"{where} must be a list.")
-        each = typing.get_args(lists[0])[0]
-        return tuple(_convert(each, x, f"{where} {n}") for n, x in enumerate(value, 1))
-    if float in kinds and type(value) is int:
-        return float(value)
-    if type(value) not in kinds:
-        names = " or ".join("list" if k in lists else k.__name__ for k in kinds)
-        raise UserError(f"{where} must be of type {names}, not {to_one_line(value)}.")
-    return value
-
-
-to_dict = dataclasses.asdict
-
-
-_HERE = os.path.dirname(__file__)
-_PACKAGED = [os.path.join(x, "configs") for x in (_HERE, os.path.dirname(_HERE))]  # wheel, clone
+def _to_value(kind: Any, value: Any, where: str) -> Any:
+    """Returns a JSON value with the configs within it; `settings.check` checks all others."""
+    if typing.get_origin(kind) is tuple and isinstance(value, list):
+        each = typing.get_args(kind)[0]
+        return tuple(_to_value(each, x, f"{where} {n}") for n, x in enumerate(value, 1))
+    if kind is AlbertConfig and isinstance(value, str):
+        return preset(value)
+    is_config = dataclasses.is_dataclass(kind) and isinstance(value, Mapping)
+    return from_dict(typing.cast(type, kind), value, where) if is_config else value
 
 
 def find_file(path: str) -> str:
@@ -89,26 +68,19 @@ def load(cls: type[T], path: str | None, overrides: Sequence[str] = (), defaults
     config, and of the class, is as of `scale_warmup`.
     """
     values = files.read_object(find_file(path), "--config") if path else {}
-    # A run's config that the user may have edited.
-    values = {key: value for key, value in values.items() if key != files.SEAL}
+    values.pop(files.SEAL, None)  # of a run's config that the user may have edited
     if defaults is None:
-        values |= _scale_warmup_of(cls, path, values, overrides)
-    values = _merged(defaults or {}, values)
+        packaged, own = {x: getattr(cls, x, 0) for x in _SCHEDULE}, dict(map(parse, overrides))
+        folder = os.path.dirname(os.path.realpath(find_file(path))) if path else ""
+        if folder in map(os.path.realpath, _PACKAGED):
+            packaged |= values
+        else:
+            own = {**values, **own}
+        values |= scale_warmup(packaged, own)
+    values = _merge(defaults or {}, values)
     for override in overrides:
         _set(values, override)
     return from_dict(cls, values, path or "config")
-
-
-def _scale_warmup_of(
-    cls: type, path: str | None, values: Mapping[str, Any], overrides: Sequence[str]
-) -> dict[str, int]:
-    own, packaged = dict(map(parse, overrides)), {x: getattr(cls, x, 0) for x in _SCHEDULE}
-    folder = os.path.dirname(os.path.realpath(find_file(path))) if path else ""
-    if folder in map(os.path.realpath, _PACKAGED):
-        packaged |= values
-    else:
-        own = {**values, **own}
-    return scale_warmup(packaged, own)
 
 
 def scale_warmup(packaged: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, int]:
@@ -128,10 +100,10 @@ def scale_warmup(packaged: Mapping[str, Any], own: Mapping[str, Any]) -> dict[st
     return {"num_warmup_steps": scaled}
 
 
-def _merged(one: Any, other: Any) -> Any:
+def _merge(one: Any, other: Any) -> Any:
     if not (isinstance(one, Mapping) and isinstance(other, Mapping)):
         return other
-    return {**one, **{key: _merged(one.get(key), value) for key, value in other.items()}}
+    return {**one, **{key: _merge(one.get(key), value) for key, value in other.items()}}
 
 
 def parse(override: str) -> tuple[str, Any]:
@@ -151,8 +123,7 @@ def _set(values: dict[str, Any], override: str) -> None:
         inner = values.setdefault(parent, {})
         if isinstance(inner, str):
             inner = values[parent] = to_dict(preset(inner))
-        if not isinstance(inner, dict):
-            raise UserError(f"--set: {override!r}: {parent!r} holds no other keys.")
+        require(isinstance(inner, dict), f"--set: {override!r}: {parent!r} holds no other keys.")
         values = inner
     values[key] = value
 

@@ -1,13 +1,12 @@
-"""The one exception that a user sees, and the checks that raise it."""
+"""The one exception that a user sees, and what errors of the machine say."""
 
 import difflib
 import os
 import re
 import reprlib
+import signal
 import sys
-import tempfile
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 FREE_SPACE = "Free some space and run it again."
@@ -29,13 +28,11 @@ _REMEDIES = {
     "Error executing an HTTP request": "Check the network, the name and your rights to it.",
 }
 
-# First bytes of files that are often given in place of text.
-_NO_TEXT = {
-    b"\x1f\x8b": "is compressed: unpack it (gunzip).",
-    b"PK\x03\x04": "is a zip archive or a spreadsheet: unpack it, or save it as csv.",
-    b"\xff\xfe": "is UTF-16: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8).",
-    b"\xfe\xff": "is UTF-16: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8).",
-}
+# By name: TensorFlow may be half imported. What several machines say when one of them ends.
+_LOST = ("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError")
+_LOST_MACHINE = (
+    "a machine was lost or does not answer. Run the same command again; a training run resumes."
+)
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxother = 2, 80
 
@@ -94,96 +91,7 @@ def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
     require(value in choices, f"{name}: {to_one_line(value)} is not one of {', '.join(choices)}.")
 
 
-def require_range(name: str, value: float, lowest: float, highest: float) -> None:
-    """Raises `UserError` unless the field `name` is in the range, which NaN never is."""
-    require(value >= lowest, f"{name} must be at least {lowest}.")
-    require(value <= highest, f"{name} must be at most {highest}.")
-
-
-def require_backend() -> None:
-    """Raises `UserError` if Keras computes with another library than TensorFlow, or would."""
-    name = os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # above ~/.keras/keras.json
-    if library := sys.modules.get("keras"):
-        name = library.config.backend()
-    remedy = "Set KERAS_BACKEND=tensorflow before the first import of Keras."
-    require(name == "tensorflow", f"Keras's backend is {name!r}; ALBERT needs TensorFlow. {remedy}")
-
-
-def refuse_endless(path: str, name: str) -> None:
-    """Raises `UserError` for a pipe (`<(zcat x)`) or a device, which would be read as empty."""
-    is_endless = os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
-    message = f"{name}: {path!r} is a pipe or a device. Write its content to a file."
-    require(not is_endless, message)
-
-
-def refuse_other_format(content: bytes, place: str) -> None:
-    """Raises `UserError` if a file begins as one that is often given in place of text."""
-    for start, remedy in _NO_TEXT.items():
-        require(not content.startswith(start), f"{place} {remedy}")
-
-
-def to_text(content: bytes, place: str) -> str:
-    """Decodes UTF-8; `UserError`, with the place and line, if it is not text."""
-    refuse_other_format(content, place)
-    end = content.find(b"\0")
-    problem = "there is a NUL byte, which no text has"
-    if end < 0:
-        try:
-            return content.decode()
-        except UnicodeDecodeError as error:
-            problem, end = "this is not UTF-8", error.start
-    line = content.count(b"\n", 0, end) + 1
-    remedy = "Convert the file to UTF-8 (iconv -t UTF-8), or remove the byte."
-    raise UserError(f"{place}, line {line}: {problem}. {remedy}")
-
-
-def refuse_twice(
-    pairs: list[tuple[str, Any]], among: Sequence[str] | None = None
-) -> dict[str, Any]:
-    """A JSON object, given its pairs; `ValueError` if a key, `among` these, is there twice."""
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        for key, number in Counter(key for key, _ in pairs).items():
-            if number > 1 and (among is None or key in among):
-                raise ValueError(f"the key {key!r} is there twice")
-    return content
-
-
-def refuse_output(path: str, name: str, inputs: Iterable[str] = ()) -> None:
-    """Raises `UserError`, before any work, if a file cannot be written, or is one of the inputs."""
-    if "://" in path:
-        return
-    require(not os.path.isdir(path), f"{name}: {path!r} is a folder. Name a file.")
-    parent = os.path.dirname(path) or "."
-    require(os.path.isdir(parent), f"{name}: there is no folder {parent!r}. Make it first.")
-    _try_to_write(parent, path, name)
-    for file in inputs if os.path.exists(path) else ():
-        if os.path.exists(file) and os.path.samefile(file, path):
-            raise UserError(f"{name}: {path!r} is among the inputs. Name another file.")
-
-
-def refuse_output_folder(path: str, name: str) -> None:
-    """Raises `UserError`, before any work, if a folder that is missing cannot be made."""
-    place = path
-    while place and not os.path.lexists(place):
-        place = os.path.dirname(place)
-    if "://" in path or (place == path and os.path.isdir(path)):
-        return
-    require(os.path.isdir(place or "."), f"{name}: {place!r} is not a folder. Name another.")
-    _try_to_write(place or ".", path, name)
-
-
-def _try_to_write(folder: str, path: str, name: str) -> None:
-    """Raises `UserError`, which names `path`, if nothing can be made in a folder."""
-    try:
-        os.rmdir(tempfile.mkdtemp(dir=folder))
-    except OSError as error:  # rights do not tell: root has all of them, and /proc takes no file
-        raise UserError(
-            f"{name}: {path!r} cannot be written ({error.strerror}). Name another place."
-        ) from None
-
-
-def find_remedy(error: Exception) -> str | None:
+def find_remedy(error: BaseException) -> str | None:
     """Returns the remedy for an error of the disk or the memory; None for another error."""
     message = reason(error)
     for cause, remedy in _REMEDIES.items():
@@ -201,7 +109,7 @@ def find_sentence(error: Exception) -> str:
     return match[1] if match else reason(error)
 
 
-def reason(error: Exception) -> str:
+def reason(error: BaseException) -> str:
     """The line of an error with a known remedy, or the first of more than a place in a graph."""
     text = re.sub(r"\{\{function_node .*?\}\}| \[Op:.*", "", str(error))
     lines = [line.strip() for line in text.splitlines()]
@@ -209,3 +117,22 @@ def reason(error: Exception) -> str:
     known = [line for line in lines if re.search("|".join(_REMEDIES), line)]
     said = [line for line in lines if line and not line.startswith(places)]
     return (known or said or [type(error).__name__])[0]
+
+
+def describe_end(error: BaseException) -> tuple[int, str]:
+    """Returns the exit status of a program and the line that it prints; no line for a defect."""
+    if isinstance(error, UserError):
+        return error.exit_status, to_line(error)
+    if isinstance(error, KeyboardInterrupt):
+        return 128 + signal.SIGINT, "interrupted"
+    remedy, kind = find_remedy(error), type(error).__name__
+    if kind in _LOST and remedy != FREE_SPACE:
+        return os.EX_TEMPFAIL, f"{reason(error)} ({kind}): {_LOST_MACHINE}"
+    # Of these two only a library or a thread that finds no memory; others are defects.
+    is_defect = isinstance(error, ImportError | RuntimeError) and remedy != OUT_OF_MEMORY
+    return 1, f"{reason(error)}. {remedy}" if remedy and not is_defect else ""
+
+
+def to_line(error: UserError) -> str:
+    """Returns a user's mistake in one line, though it may name a file whose name has several."""
+    return "\\n".join(name_programs(str(error)).splitlines())

@@ -26,7 +26,8 @@ from typing import IO, Any, TypeVar
 import msgspec
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError, find_remedy, refuse_endless, refuse_twice, require, to_text
+from albert_tf.errors import UserError, find_remedy, require
+from albert_tf.file_checks import refuse_endless, refuse_twice, to_text
 
 LOCK = ".lock"
 SEAL = "sha256"

@@ -13,6 +13,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from albert_tf.errors import require
+
+# Keras and TensorFlow import these for wrappers and files of theirs that no program uses.
+UNUSED = ("PIL", "h5py", "matplotlib", "scipy", "sklearn")
 PACKS_ONCE = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
 XLA_FLAGS = "XLA_FLAGS"
 _YNN = "--xla_cpu_experimental_ynn_fusion_type"
@@ -23,15 +27,14 @@ def load(*, without: Collection[str] = ()) -> Any:
     """Imports TensorFlow without its C++ notices, 7 lines that bury what a user has to read.
 
     They come before `TF_CPP_MIN_LOG_LEVEL` is read, and with the first look for a GPU.
-    Keras and TensorFlow import some packages if they are installed; those in `without` count as
-    missing meanwhile: 2.7 CPU seconds instead of 3.9 (medians of 3 imports, without PIL, h5py,
-    matplotlib, scipy and sklearn).
+    The packages in `without`, such as `UNUSED`, count as missing meanwhile: 3.2 CPU seconds instead
+    of 4.2, and 2.4 without garbage collection as well (medians of 3 imports in turn).
     """
     if "tensorflow" in sys.modules:
         return sys.modules["tensorflow"]
     hidden = [name for name in without if name not in sys.modules]
     collects = gc.isenabled()
-    gc.disable()  # 2.7 CPU seconds instead of 3.0 (means of 6 imports)
+    gc.disable()
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     sys.stderr.flush()
@@ -48,9 +51,18 @@ def load(*, without: Collection[str] = ()) -> Any:
         os.close(kept)
         for name in hidden:
             del sys.modules[name]
-        gc.freeze()  # a collection that searches these million objects takes 0.2 s
+        gc.freeze()  # a collection that searches these million objects takes 0.24 s
         if collects:
             gc.enable()
+
+
+def require_backend() -> None:
+    """Raises `UserError` if Keras computes with another library than TensorFlow, or would."""
+    name = os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # above ~/.keras/keras.json
+    if library := sys.modules.get("keras"):
+        name = library.config.backend()
+    remedy = "Set KERAS_BACKEND=tensorflow before the first import of Keras."
+    require(name == "tensorflow", f"Keras's backend is {name!r}; ALBERT needs TensorFlow. {remedy}")
 
 
 def turn_off_ynn() -> None:
@@ -95,4 +107,6 @@ def pack_weights_once() -> None:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__path__":  # `from ... import` asks for it
+        raise AttributeError(name)
     return getattr(load(), name)

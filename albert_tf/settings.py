@@ -1,26 +1,48 @@
 """Describes a field of a config, or of the arguments of a program, at the field itself."""
 
 import dataclasses
+import functools
+import re
 import sys
+import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from albert_tf.errors import require, require_choice, require_range
+import msgspec
+from msgspec import Meta
+
+from albert_tf.errors import UserError, require_choice, to_one_line
 from albert_tf.run_files import BEST, WHICH
 
-_INT32_MAX = 2**31 - 1
+INT32_MAX, _FLOAT_MAX = 2**31 - 1, sys.float_info.max
+# The ranges of numbers. A field of type int is `Positive`, one of type float `NonNegative`.
+Positive = Annotated[int, Meta(ge=1, le=INT32_MAX)]
+Count = Annotated[int, Meta(ge=0, le=INT32_MAX)]
+Size = Annotated[int, Meta(ge=1, le=1_000_000)]
+Length = Annotated[int, Meta(ge=3, le=INT32_MAX)]  # [CLS], a token and [SEP]
+NonNegative = Annotated[float, Meta(ge=0, le=_FLOAT_MAX)]
+AboveZero = Annotated[float, Meta(gt=0, le=_FLOAT_MAX)]
+AnyFloat = Annotated[float, Meta(ge=-_FLOAT_MAX, le=_FLOAT_MAX)]
+Megabytes = Annotated[float, Meta(ge=0.001, le=1e6)]
+Share = Annotated[float, Meta(gt=0, lt=1)]
+Probability = Annotated[float, Meta(ge=0, lt=1)]
+_PLAIN: dict[Any, Any] = {
+    int: Positive,
+    int | None: Positive | None,
+    float: NonNegative,
+    float | None: NonNegative | None,
+}
+_BOUNDS = {">=": "at least", "<=": "at most", ">": "more than", "<": "below"}
 
 
 def setting(help: str, default: Any = dataclasses.MISSING, **about: Any) -> Any:
-    """Returns a field of a dataclass. Without a default it is required.
+    """Returns a field of a dataclass, whose type says its range. Without a default it is required.
 
     Args:
         help: what --help and docs/config_reference.md say of the field.
         default: its value if none is given.
         about: more of the field, as far as it applies,
 
-            * lowest, highest, above, below: bounds of a number, the last two outside. Without them
-              a whole number is at least 1, another one at least 0;
             * choices: the allowed values;
             * host: whether it changes no weight, so that a run that resumes may change it;
             * flag: the name of its flag, if that differs; None if it has no flag;
@@ -36,7 +58,7 @@ def overrides_setting(target: str = "the config") -> Any:
 
 
 def which_setting(default: str | None = BEST, more: str = "") -> Any:
-    """Returns the field of the checkpoint that is taken of a run."""
+    """Returns the field that says which checkpoint of a run is used."""
     text = "checkpoint of a run: its best (the newest, if none was evaluated), or its newest"
     return setting(text + more, default, choices=WHICH)
 
@@ -56,32 +78,31 @@ def list_host_fields(cls: type) -> set[str]:
 
 
 def check(config: Any) -> None:
-    """Raises `UserError` for the first field whose value is none of its choices or out of bounds.
+    """Raises `UserError` for the first field whose value is not of its type, range or choices.
 
-    A field that is None has its default elsewhere.
+    Values become those of the type: a list a tuple, a whole number a float.
     """
-    described = describe(type(config))
-    for field in dataclasses.fields(config):
-        name, about, value = field.name, described[field.name], getattr(config, field.name)
-        if value is None:
-            continue
-        if isinstance(value, list):  # in Python; one of a file is a tuple by now
-            value = tuple(value)
-            object.__setattr__(config, name, value)
-        if "choices" in about:
+    kinds = _read_types(type(config))
+    for name, about in describe(type(config)).items():
+        value = getattr(config, name)
+        if "choices" in about and value is not None:
             require_choice(name, value, about["choices"])
-        elif field.type in (int, int | None):
-            require_range(name, value, about.get("lowest", 1), about.get("highest", _INT32_MAX))
-        elif field.type in (float, float | None):
-            _check_float(name, value, about)
+        try:
+            object.__setattr__(config, name, msgspec.convert(value, kinds[name]))
+        except msgspec.ValidationError as error:
+            raise UserError(_explain(name, value, error)) from None
 
 
-def _check_float(name: str, value: float, about: Mapping[str, Any]) -> None:
-    above, below = about.get("above"), about.get("below")
-    if below is not None:
-        start = "[0" if above is None else f"({above}"
-        is_inside = 0 <= value < below and value != above
-        require(is_inside, f"{name} must be in {start}, {below}).")
-    if above is not None:
-        require(value > above, f"{name} must be more than {above}.")
-    require_range(name, value, about.get("lowest", 0), about.get("highest", sys.float_info.max))
+def _explain(name: str, value: object, error: msgspec.ValidationError) -> str:
+    """Returns a sentence for an error such as "Expected `int` >= 1 - at `$[0]`"."""
+    text, _, place = str(error).partition(" - at ")
+    expected = text.removeprefix("Expected ").partition(", got ")[0]
+    for operator, words in _BOUNDS.items():
+        expected = re.sub(rf"`\w+` {operator} ", f"{words} ", expected)
+    return f"{name}{place.strip('`$')} must be {expected}, not {to_one_line(value)}."
+
+
+@functools.cache
+def _read_types(cls: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return {name: _PLAIN.get(kind, kind) for name, kind in hints.items()}

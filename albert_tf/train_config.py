@@ -7,73 +7,66 @@ from typing import Any
 from albert_tf import settings
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import require, require_choice
-from albert_tf.settings import setting
+from albert_tf.settings import AboveZero, Count, Length, Share, Size, setting
 
 PAIR_TASKS = ("sop", "nsp")
 SENTENCE_TASKS = (*PAIR_TASKS, "none", PHONEMES := "phonemes")
 # Whether records hold masks, or training draws them while it reads.
 STATIC, ONLINE = MASKINGS = ("static", "online")
-LONGEST_ONLINE_NGRAM = 16  # the time that a batch takes grows with it
-# Of minimal pairs, what is masked beside a piece: the rest of its word, or nothing.
+LONGEST_ONLINE_NGRAM = 16  # the time per batch grows with it
+# What is masked with a token of a minimal pair: the rest of its word, or nothing.
 PAIR_RULES = ("within_word", "original")
-NULL_ANSWERS = ("answer_class", "null_score")
 POOLINGS = ("mean", "first")
-LABEL_PIECES = ("first", "all")
 BALANCED = "balanced"
-OUTPUT_BIASES = ("zeros", "log_frequencies")
-POSITIONS = ("truncated_normal", "sinusoids")
 DTYPES = ("float32", "mixed_bfloat16")
-DECAYS = (LINEAR := "linear", "1-sqrt")
-OPTIMIZERS = ("lamb", "adamw")
+LINEAR = "linear"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """The fields of every training run. Subclasses give defaults to those without one."""
+    """The fields of every training run. Defaults are the paper's for pre-training."""
 
     albert: AlbertConfig = dataclasses.field(
         default_factory=AlbertConfig,
         metadata={"help": "the model; in a file also the name of a preset"},
     )
-    max_seq_length: int = setting("S")
-    train_batch_size: int = setting(
-        "sequences (of spans, windows) of one update, over all replicas", highest=1_000_000
+    max_seq_length: int = setting("S", 512)
+    train_batch_size: Size = setting(
+        "sequences (or windows) of one update, over all replicas", 4096
     )
-    eval_batch_size: int = setting(
-        "sequences of one evaluation step, over all replicas", highest=1_000_000, host=True
+    eval_batch_size: Size = setting(
+        "sequences of one evaluation step, over all replicas", 64, host=True
     )
     num_micro_batches: int = setting(
         "parts into which a replica splits its share of a batch, to save memory", 1
     )
-    num_train_steps: int = setting("updates")
-    optimizer: str = setting("`lamb` or `adamw`", choices=OPTIMIZERS)
+    num_train_steps: int = setting("updates", 125_000)
+    optimizer: str = setting("`lamb` or `adamw`", "lamb", choices=("lamb", "adamw"))
     bias_correction: bool = setting(
         "of the moments, as in LAMB's paper; the published code has none", False
     )
-    learning_rate: float = setting("at the end of the warm-up")
-    num_warmup_steps: int = setting("updates over which the learning rate grows from 0", lowest=0)
+    learning_rate: float = setting("at the end of the warm-up", 0.00176)
+    num_warmup_steps: Count = setting("updates over which the learning rate grows from 0", 3125)
     decay: str = setting(
         "how the learning rate falls to 0 at `num_train_steps`; `1-sqrt` falls fast at first",
         LINEAR,
-        choices=DECAYS,
+        choices=(LINEAR, "1-sqrt"),
     )
-    num_decay_steps: int = setting(
-        "last updates, over which it falls; before them it is constant. 0: all, as published",
-        0,
-        lowest=0,
+    num_decay_steps: Count = setting(
+        "last updates, over which it falls, after being constant. 0: all, as published", 0
     )
-    first_schedule_step: int = setting(
-        "warm-up and decay begin here: for a run that goes on with a new schedule", 0, lowest=0
+    first_schedule_step: Count = setting(
+        "warm-up and decay begin here: for a run that continues with a new schedule", 0
     )
-    stop_at_step: int = setting(
-        "the run ends here, its schedule later; 0 ends at `num_train_steps`", 0, lowest=0, host=True
+    stop_at_step: Count = setting(
+        "the run ends here, its schedule later; 0 ends at `num_train_steps`", 0, host=True
     )
-    weight_decay_rate: float = setting("applied to all weights but biases and LayerNorm", 0.01)
-    max_grad_norm: float = setting(
-        "the gradient, summed over replicas, is clipped to this global norm", 1.0, above=0
+    weight_decay_rate: float = setting("of all weights except biases and LayerNorm", 0.01)
+    max_grad_norm: AboveZero = setting(
+        "the gradient, summed over replicas, is clipped to this global norm", 1.0
     )
     dtype: str = setting(
-        "`mixed_bfloat16`: matrix products alone are in bfloat16", "mixed_bfloat16", choices=DTYPES
+        "`mixed_bfloat16`: only matrix products are in bfloat16", "mixed_bfloat16", choices=DTYPES
     )
     rematerialize: bool = setting(
         "compute activations again in the backward pass: less memory, more time", False
@@ -84,30 +77,24 @@ class TrainConfig:
     jit_compile: bool | None = setting(
         "compile the step with XLA. Unset: on for one GPU, off for CPUs", None
     )
-    seed: int = setting("of weights, dropout and the order of the data", 12345, lowest=0)
-    shuffle_buffer_size: int = setting("records", highest=100_000_000)
+    seed: Count = setting("of weights, dropout and the order of the data", 12345)
+    shuffle_buffer_size: int = setting("records", 10_000)
     steps_per_loop: int = setting(
-        "updates that run on the device before the host reports and answers SIGTERM", host=True
+        "updates that run on the device before the host reports and answers SIGTERM", 100, host=True
     )
-    save_checkpoints_steps: int = setting("updates between two checkpoints", host=True)
-    eval_steps: int = setting(
-        "updates between two evaluations; 0 evaluates only at the end", lowest=0, host=True
+    save_checkpoints_steps: int = setting("updates between two checkpoints", 5000, host=True)
+    eval_steps: Count = setting(
+        "updates between two evaluations; 0 evaluates only at the end", 5000, host=True
     )
-    patience: int = setting(
-        "evaluations without a better score after which it stops; 0 never", 0, lowest=0, host=True
+    patience: Count = setting(
+        "evaluations without a better score before training stops; 0: never", 0, host=True
     )
-    keep_checkpoint_max: int = setting("newest checkpoints kept, beside the best", host=True)
-    keep_every: int = setting(
-        "updates between two checkpoints that stay, in `kept/`; 0 keeps none",
-        0,
-        lowest=0,
-        host=True,
+    keep_checkpoint_max: int = setting("newest checkpoints to keep, besides the best", 5, host=True)
+    keep_every: Count = setting(
+        "updates between two checkpoints that stay, in `kept/`; 0 keeps none", 0, host=True
     )
-    max_rollbacks: int = setting(
-        "how often a loss that is not finite returns to the last checkpoint; then it stops",
-        0,
-        lowest=0,
-        host=True,
+    max_rollbacks: Count = setting(
+        "how often to return to the last checkpoint when the loss is not finite", 0, host=True
     )
 
     def __post_init__(self) -> None:
@@ -123,10 +110,7 @@ class TrainConfig:
         require(
             self.num_warmup_steps < schedule_steps or not self.num_train_steps,
             f"num_warmup_steps {self.num_warmup_steps} is not below num_train_steps "
-            f"{self.num_train_steps} - first_schedule_step {self.first_schedule_step}. Set them."
-            if self.first_schedule_step
-            else f"num_warmup_steps {self.num_warmup_steps} is not below num_train_steps "
-            f"{self.num_train_steps}. Set both.",
+            f"{self.num_train_steps} - first_schedule_step {self.first_schedule_step}. Set them.",
         )
         require(
             self.num_warmup_steps + self.num_decay_steps <= schedule_steps
@@ -155,7 +139,7 @@ class TrainConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Phase:
-    """A part of pre-training; the other fields are those of `PretrainConfig`, null takes its."""
+    """A part of pre-training. A field that is null is as in `PretrainConfig`."""
 
     last_step: int = setting("where it ends")
     max_seq_length: int | None = None
@@ -165,7 +149,7 @@ class Phase:
     masked_lm_prob: float | None = None
 
     def __post_init__(self) -> None:
-        require(self.last_step > 0, "last_step must be at least 1.")
+        settings.check(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -173,53 +157,38 @@ class PretrainConfig(TrainConfig):
     """One pre-training run. Defaults are the paper's (batch 4096, LAMB, 125,000 updates)."""
 
     sentence_task: str = setting(
-        "what is learnt beside masked tokens: `sop`, `nsp` or `none`, or the words behind "
-        "`phonemes`; the records must be of the same",
+        "what is learnt besides masked tokens: `sop`, `nsp` or `none`, or the words behind "
+        "`phonemes`; the same as in the records",
         "sop",
         choices=SENTENCE_TASKS,
     )
     num_words: int = setting(
         "phonemes: rows of the head of words, at least the words of the records and one more", 30000
     )
-    max_seq_length: int = 512
     max_predictions_per_seq: int = setting("P", 20)
-    train_batch_size: int = 4096
-    eval_batch_size: int = 64
-    num_train_steps: int = 125_000
-    optimizer: str = "lamb"
-    learning_rate: float = 0.00176
-    num_warmup_steps: int = 3125
-    shuffle_buffer_size: int = 10_000
-    steps_per_loop: int = 100
-    save_checkpoints_steps: int = 5000
-    eval_steps: int = 5000
-    keep_checkpoint_max: int = 5
-    max_eval_examples: int = setting(
-        "examples of an evaluation during training; 0 takes all", 0, lowest=0, host=True
+    max_eval_examples: Count = setting(
+        "examples of an evaluation during training; 0: all", 0, host=True
     )
-    masked_lm_prob: float | None = setting(
-        "share of the tokens to mask, of records that hold no masks; unset: that of the "
-        "records. It falls or grows to the final one as the learning rate falls; unset: it stays",
+    masked_lm_prob: Share | None = setting(
+        "share of the tokens to mask, of records that hold no masks; unset: as in the records. It "
+        "changes to the final one as the learning rate falls; unset: it stays",
         None,
-        above=0,
-        below=1,
     )
-    final_masked_lm_prob: float | None = setting(
-        "share of the tokens to mask at `num_train_steps`",
-        None,
-        above=0,
-        below=1,
+    final_masked_lm_prob: Share | None = setting(
+        "share of the tokens to mask at `num_train_steps`", None
     )
     initial_output_bias: str = setting(
-        "of a new model: `zeros`, or `log_frequencies` of the pieces",
+        "of a new model: `zeros`, or `log_frequencies` of the tokens",
         "zeros",
-        choices=OUTPUT_BIASES,
+        choices=("zeros", "log_frequencies"),
     )
     initial_positions: str = setting(
-        "of a new model: `truncated_normal` or `sinusoids`", "truncated_normal", choices=POSITIONS
+        "of a new model: `truncated_normal` or `sinusoids`",
+        "truncated_normal",
+        choices=("truncated_normal", "sinusoids"),
     )
     phases: tuple[Phase, ...] = setting(
-        "one after the other, each on the records that have its lengths; none: one", ()
+        "one after the other, each on the records of its lengths; none: one phase", ()
     )
 
     def __post_init__(self) -> None:
@@ -275,79 +244,73 @@ class Lengths:
     )
     max_query_length: int = setting("questions about a text: a longer question loses its end", 64)
     label_pieces: str = setting(
-        "tags: which pieces of a word are trained, `first` or `all`", "first", choices=LABEL_PIECES
+        "tags: which tokens of a word are trained, `first` or `all`",
+        "first",
+        choices=("first", "all"),
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuneConfig(TrainConfig, Lengths):
-    """One fine-tuning run. Defaults suit a task of one's own; `recipes` has the paper's."""
+    """One fine-tuning run. Defaults suit a task of your own; `recipes` has the paper's."""
 
     max_seq_length: int = Lengths.max_seq_length
     null_answer: str = setting(
         "questions that may have no answer: `answer_class` is the published head; `null_score` "
         "compares the answer with [CLS] as BERT does",
         "answer_class",
-        choices=NULL_ANSWERS,
+        choices=("answer_class", "null_score"),
     )
     pooling: str = setting(
-        "vectors of sentences: the `mean` of all tokens, or the pooled `first`",
+        "sentence embeddings: the `mean` of all tokens, or the pooled `first`",
         "mean",
         choices=POOLINGS,
     )
-    temperature: float = setting(
-        "vectors of sentences: divides the cosines of the loss", 0.05, above=0
-    )
+    temperature: AboveZero = setting("sentence embeddings: divides the cosines of the loss", 0.05)
     class_weights: str | tuple[float, ...] = setting(
         "classification: a number for each label, in their order, or `balanced` by the training "
         "data. The loss of an example is multiplied by the weight of its class; in multi-label "
-        "classification, that of a label that applies",
+        "classification, by the weight of a label that applies",
         (),
     )
     early_exit: bool = setting(
-        "one answer a text: learn a head after each layer, so that prediction can stop when "
+        "one answer per text: learn a head after each layer, so that prediction can stop when "
         "several in a row agree",
         False,
     )
     exit_patience: int | None = setting(
         "how many of these heads in a row must agree with the one before; the number of layers "
-        "runs all; unset: the best on dev",
+        "runs all; unset: the best on the dev set",
         None,
-        lowest=1,
         host=True,
     )
     exit_max_loss: float = setting(
-        "points of 100 that the score on dev may fall where patience is chosen there",
-        0.0,
-        lowest=0,
-        host=True,
+        "points of 100 that the dev score may fall where the patience is chosen", 0.0, host=True
     )
-    exit_tolerance: float = setting(
-        "regression: values of two heads that differ by less agree", 0.1, above=0, host=True
+    exit_tolerance: AboveZero = setting(
+        "regression: values of two heads that differ by less agree", 0.1, host=True
     )
     start_n_top: int = setting("published head: number of starts", 5, host=True)
     end_n_top: int = setting("published head: number of ends of each start", 5, host=True)
-    n_best_size: int = setting("answers kept", 20, host=True)
-    max_answer_length: int = setting("most tokens of one", 30, host=True)
-    train_batch_size: int = 32
-    eval_batch_size: int = 32
-    num_train_steps: int = setting(
-        "updates; 0 takes `num_train_epochs` passes over the training records", 0, lowest=0
+    n_best_size: int = setting("answers to keep", 20, host=True)
+    max_answer_length: int = setting("most tokens of an answer", 30, host=True)
+    train_batch_size: Size = 32
+    eval_batch_size: Size = 32
+    num_train_steps: Count = setting(
+        "updates; 0: `num_train_epochs` passes over the training records", 0
     )
-    num_train_epochs: float = setting("read if `num_train_steps` is 0", 3.0)
-    num_warmup_steps: int = setting(
-        "updates; 0 takes `warmup_proportion` of all of them", 0, lowest=0
-    )
-    warmup_proportion: float = setting("read if `num_warmup_steps` is 0; below 1", 0.1)
+    num_train_epochs: float = setting("used if `num_train_steps` is 0", 3.0)
+    num_warmup_steps: Count = setting("updates; 0: `warmup_proportion` of all of them", 0)
+    warmup_proportion: float = setting("used if `num_warmup_steps` is 0", 0.1)
     optimizer: str = "adamw"
     learning_rate: float = 2e-5
     shuffle_buffer_size: int = 100_000
     group_by_length: bool = setting(
-        "a batch is of texts of like length, so that little of it is padding", True
+        "batches of texts of similar length, so that little is padding", True
     )
     steps_per_loop: int = 50
     save_checkpoints_steps: int = 500
-    eval_steps: int = 500
+    eval_steps: Count = 500
     keep_checkpoint_max: int = 1
 
     def __post_init__(self) -> None:
@@ -403,7 +366,7 @@ class FinetuneConfig(TrainConfig, Lengths):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceVectors:
-    """How a model makes one vector of a text; None is the default. Its fields are flags, too."""
+    """How a model embeds a text; None is the default. Its fields are flags, too."""
 
     pooling: str | None = setting(
         "of sentence_transformers: mean of the tokens, or the pooled first; default: mean",
@@ -411,11 +374,10 @@ class SentenceVectors:
         choices=POOLINGS,
     )
     normalize: bool | None = setting("of sentence_transformers: vectors of length 1", None)
-    max_seq_length: int | None = setting(
-        "of sentence_transformers: tokens that are read of a text; default: as many as a "
-        "fine-tuned run had, or all positions",
+    max_seq_length: Length | None = setting(
+        "of sentence_transformers: tokens that are read of a text; default: as in the fine-tuned "
+        "run, or all positions",
         None,
-        lowest=3,
     )
 
     def __post_init__(self) -> None:

@@ -9,15 +9,16 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import sentencepiece
 from absl import logging
+from msgspec import Meta
 
 from albert_tf import files, settings
 from albert_tf.data_prep.corpus import corpus_files, documents
 from albert_tf.errors import UserError, find_remedy
-from albert_tf.settings import setting
+from albert_tf.settings import INT32_MAX, Count, setting
 from albert_tf.tokenizers import normalization, sentencepiece_tokenizer, tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer, TokenizerConfig
 from albert_tf.workfolder import IDENTITY, WorkFolder
@@ -50,18 +51,17 @@ _REMEDIES = {
 class VocabularyConfig:
     """Settings of a vocabulary. Defaults are the published ones."""
 
-    vocab_size: int = setting(
-        "number of pieces, V, with the special ones", 30_000, lowest=len(FIRST_PIECES) + 1
+    vocab_size: Annotated[int, Meta(ge=len(FIRST_PIECES) + 1, le=INT32_MAX)] = setting(
+        "number of pieces, V, with the special ones", 30_000
     )
-    character_coverage: float = setting(
-        "share of the text's characters that get a piece", 0.99995, lowest=0.98, highest=1
+    character_coverage: Annotated[float, Meta(ge=0.98, le=1)] = setting(
+        "share of the text's characters that get a piece", 0.99995
     )
-    max_sentences: int = setting(
+    max_sentences: Annotated[int, Meta(ge=101, le=INT32_MAX)] = setting(
         "train on at most this many lines, a sample with the same share of each file",
         10_000_000,
-        lowest=101,
     )
-    seed: int = setting("of the sample", 12345, lowest=0)
+    seed: Count = setting("of the sample", 12345)
     text_field: str = setting(
         "where .jsonl and .parquet files have the text of a document, in each row", "text"
     )

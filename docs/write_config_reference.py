@@ -7,7 +7,6 @@
 
 import dataclasses
 import inspect
-import types
 import typing
 from pathlib import Path
 
@@ -56,11 +55,10 @@ def _format_default(field: dataclasses.Field) -> str:
 
 
 def _format_type(hint: object) -> str:
-    if isinstance(hint, types.UnionType):
-        kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)]
-        return " or ".join(map(_format_type, kinds))
     if typing.get_origin(hint) is tuple:
         return f"list of {typing.get_args(hint)[0].__name__}"
+    if kinds := [kind for kind in typing.get_args(hint) if kind is not type(None)]:
+        return " or ".join(map(_format_type, kinds))
     return getattr(hint, "__name__", str(hint))
 
 

@@ -1,11 +1,10 @@
 """What is exported, and how: the flags of the programs that export."""
 
 import dataclasses
-import math
 
 from albert_tf import settings
 from albert_tf.kinds import task_table
-from albert_tf.settings import overrides_setting, setting, which_setting
+from albert_tf.settings import AnyFloat, overrides_setting, setting, which_setting
 from albert_tf.train_config import POOLINGS
 
 DTYPES = ("float32", "bfloat16")
@@ -48,11 +47,10 @@ class ExportConfig:
 
     source: SourceConfig
     dtype: str = setting("of weights and products", "float32", choices=DTYPES)
-    null_threshold: float | None = setting(
+    null_threshold: AnyFloat | None = setting(
         "null odds above it mean that there is no answer; default: the best of the run's dev "
         "set, or 0",
         None,
-        lowest=-math.inf,
     )
     text: bool = setting("answer raw text, too; false: token ids alone", True)
     max_text_bytes: int = setting(

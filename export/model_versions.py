@@ -11,9 +11,10 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.checkpoints import tf_checkpoint
-from albert_tf.errors import UserError, refuse_output_folder, require
+from albert_tf.errors import UserError, require
 from albert_tf.export import model_card, saved_model, serving_api, signatures
 from albert_tf.export.model_kinds import ExportedModel
+from albert_tf.file_checks import refuse_output_folder
 
 
 def write(model: ExportedModel, folder: str, version: int | None = None) -> str:

@@ -28,7 +28,7 @@ import pytest
 import tensorflow as tf
 from absl import app, flags, logging
 
-from albert_tf import children, program
+from albert_tf import children, program_log
 from albert_tf.kinds import metrics
 from albert_tf.model import xla
 
@@ -73,14 +73,14 @@ def pytest_sessionfinish(session):
 @pytest.fixture(autouse=True, scope="session")
 def first_log_line():
     """absl warns once a process that flags are not parsed: before the first test reads its log."""
-    program.start_logging()
+    program_log.start()
     logging.info("the tests start")
 
 
 @pytest.fixture(autouse=True)
 def plain_logging():
     """Messages go to stderr as in the programs: `capsys.readouterr().err` has them."""
-    program.start_logging()
+    program_log.start()
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 import pytest
 import tensorflow as tf
 
-from albert_tf import errors
+from albert_tf import errors, file_checks
 
 IN_A_GRAPH = """Graph execution error:
 
@@ -28,13 +28,17 @@ def test_a_reason_is_one_line(error, said):
 @pytest.mark.parametrize(
     ("refuse", "path", "message"),
     [
-        (errors.refuse_output, ".", r"'\.' is a folder\. Name a file\."),
-        (errors.refuse_output, "new/a", r"there is no folder 'new'\. Make it first\."),
-        (errors.refuse_output, "link", r"'link' is among the inputs\. Name another file\."),
-        (errors.refuse_output, "/proc/a", "'/proc/a' cannot be written"),
-        (errors.refuse_output_folder, "file", r"'file' is not a folder\. Name another\."),
-        (errors.refuse_output_folder, "file/a", r"'file' is not a folder\. Name another\."),
-        (errors.refuse_output_folder, "/proc/a", r"'/proc/a' cannot be written \(No such file .*"),
+        (file_checks.refuse_output, ".", r"'\.' is a folder\. Name a file\."),
+        (file_checks.refuse_output, "new/a", r"there is no folder 'new'\. Make it first\."),
+        (file_checks.refuse_output, "link", r"'link' is among the inputs\. Name another file\."),
+        (file_checks.refuse_output, "/proc/a", "'/proc/a' cannot be written"),
+        (file_checks.refuse_output_folder, "file", r"'file' is not a folder\. Name another\."),
+        (file_checks.refuse_output_folder, "file/a", r"'file' is not a folder\. Name another\."),
+        (
+            file_checks.refuse_output_folder,
+            "/proc/a",
+            r"'/proc/a' cannot be written \(No such file .*",
+        ),
     ],
 )
 def test_an_output_is_refused_before_the_work(tmp_path, monkeypatch, refuse, path, message):
@@ -42,10 +46,10 @@ def test_an_output_is_refused_before_the_work(tmp_path, monkeypatch, refuse, pat
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("file")
     for good in ("file", f"{tmp_path}/new", "gs://bucket/new"):
-        errors.refuse_output(good, "--x", ["missing", "link"] * (good != "file"))
+        file_checks.refuse_output(good, "--x", ["missing", "link"] * (good != "file"))
     for good in ("", ".", "new/a/", f"{tmp_path}/new", "gs://bucket/new"):
-        errors.refuse_output_folder(good, "--x")
-    arguments = (["missing", "file"],) if refuse is errors.refuse_output else ()
+        file_checks.refuse_output_folder(good, "--x")
+    arguments = (["missing", "file"],) if refuse is file_checks.refuse_output else ()
     with pytest.raises(errors.UserError, match=f"^--x: {message}"):
         refuse(path, "--x", *arguments)
     assert {path.name for path in tmp_path.iterdir()} == {"file", "link"}

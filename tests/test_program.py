@@ -12,7 +12,7 @@ from absl import flags, logging
 
 from albert_tf import program
 from albert_tf.errors import LostWorkerError, UserError
-from albert_tf.settings import setting
+from albert_tf.settings import AboveZero, setting
 
 Nothing = dataclasses.make_dataclass("Nothing", [])
 IN_A_GRAPH = "Graph execution error:\n\nDetected at node while/X\n<stack traces unavailable>\n"
@@ -172,12 +172,11 @@ def test_a_defect_keeps_its_traceback(run, error):
 def test_an_interruption_is_one_line_and_130(run, monkeypatch, capsys):
     """Also while TensorFlow is imported."""
 
-    class Half:
-        def load(self, **_):
-            raise KeyboardInterrupt
+    def interrupt(**_):
+        raise KeyboardInterrupt
 
     assert run(fail_with(KeyboardInterrupt())) == 130
-    monkeypatch.setattr(program, "tf", Half())
+    monkeypatch.setattr(program.tf, "load", interrupt)
     assert run(fail_with(AssertionError("ran"))) == 130
     assert capsys.readouterr().err == "thing: interrupted\n" * 2
 
@@ -231,7 +230,7 @@ def test_output_that_nobody_reads_is_no_traceback(monkeypatch):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Size:
     width: int = setting("in metres, or in feet", 3)
-    height: float | None = setting("in metres, or in feet", None, above=0)
+    height: AboveZero | None = setting("in metres, or in feet", None)
     unit: str = setting("of both", "m", choices=["m", "feet"])
 
 
@@ -262,8 +261,8 @@ def test_flags_are_the_fields_of_a_dataclass(run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--files=a", "--width=0"], "thing: width must be at least 1."),
-        (["--files=a", "--height=0"], "thing: height must be more than 0."),
+        (["--files=a", "--width=0"], "thing: width must be at least 1, not 0."),
+        (["--files=a", "--height=0"], "thing: height must be more than 0.0, not 0.0."),
         (["--unit=inch"], "feet"),
         (["--height=tall"], "tall"),
         (["--noset"], "set"),

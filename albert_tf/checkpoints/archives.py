@@ -15,7 +15,8 @@ from absl import logging
 from tqdm import tqdm
 
 from albert_tf import files, provenance
-from albert_tf.errors import UserError, find_remedy, reason, refuse_endless, require
+from albert_tf.errors import UserError, find_remedy, reason, require
+from albert_tf.file_checks import refuse_endless
 
 _SUFFIXES = (".tar.gz", ".tgz", ".tar")
 _SECONDS = 60  # without a byte

@@ -21,7 +21,8 @@ from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.data_prep import vocabulary
 from albert_tf.data_prep.corpus import documents
 from albert_tf.data_prep.vocabulary import VocabularyConfig
-from albert_tf.errors import UserError, require, to_text
+from albert_tf.errors import UserError, require
+from albert_tf.file_checks import to_text
 from albert_tf.model import weight_names
 from albert_tf.run_files import BEST
 from albert_tf.tokenizers import sentencepiece_proto as proto

@@ -1,7 +1,9 @@
 """Plans a run: what it costs by formula, and whether it fits into memory."""
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from albert_tf import files
 from albert_tf.errors import UserError, require
@@ -22,7 +24,9 @@ class Arguments:
     device: str | None = setting("default: here", None, choices=(chips.HERE, *chips.GPUS))
     num_devices: int | None = setting("how many of --device; default: 1", None)
     global_batch: int | None = setting("sequences of an update; default: the config's", None)
-    utilization: float = setting("share of the peak rate that is reached", 0.4, above=0, highest=1)
+    utilization: Annotated[float, Meta(gt=0, le=1)] = setting(
+        "share of the peak rate that is reached", 0.4
+    )
     price: float | None = setting("dollars for an hour of one device", None)
     json: str | None = setting("file to write all numbers to", None)
 

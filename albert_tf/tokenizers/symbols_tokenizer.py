@@ -9,7 +9,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
-from albert_tf.errors import UserError, show_fields, to_text
+from albert_tf.errors import UserError, show_fields
+from albert_tf.file_checks import to_text
 from albert_tf.tokenizers.normalization import Span
 
 _MOST = 65_536

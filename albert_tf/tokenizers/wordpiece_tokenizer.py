@@ -9,7 +9,8 @@ from typing import NamedTuple
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
-from albert_tf.errors import UserError, require_choice, show_fields, to_text
+from albert_tf.errors import UserError, require_choice, show_fields
+from albert_tf.file_checks import to_text
 from albert_tf.tokenizers.normalization import Span
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

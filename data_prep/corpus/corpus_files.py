@@ -16,7 +16,8 @@ from typing import Any
 
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError, reason, refuse_other_format, refuse_twice, require
+from albert_tf.errors import UserError, reason, require
+from albert_tf.file_checks import refuse_other_format, refuse_twice
 
 _CHUNK_BYTES = 1 << 20
 _ZSTD_BYTES = 1 << 10  # each may stand for 32 KB

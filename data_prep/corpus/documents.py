@@ -19,7 +19,8 @@ from tqdm import tqdm
 
 from albert_tf.data_prep.corpus import corpus_files
 from albert_tf.data_prep.corpus.sources import Range
-from albert_tf.errors import UserError, refuse_endless, require
+from albert_tf.errors import UserError, require
+from albert_tf.file_checks import refuse_endless
 
 Document = list[str]
 

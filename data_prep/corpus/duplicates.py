@@ -14,7 +14,7 @@ from albert_tf import files, settings
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.data_prep.corpus import documents, sources
 from albert_tf.errors import UserError, require
-from albert_tf.settings import setting
+from albert_tf.settings import Megabytes, setting
 from albert_tf.workfolder import WorkFolder
 
 _LEFT_OUT, _SUMMARY = "left_out.npz", "duplicates.json"
@@ -33,9 +33,7 @@ class DuplicatesConfig:
         "near also finds most of the same five words in a row", "exact", choices=("exact", "near")
     )
     text_field: str = setting("where .jsonl and .parquet files have the text of a row", "text")
-    shard_megabytes: float = setting(
-        "as of the records that leave the duplicates out", 16.0, lowest=0.001, highest=1e6
-    )
+    shard_megabytes: Megabytes = setting("as of the records that leave the duplicates out", 16.0)
 
     def __post_init__(self) -> None:
         settings.check(self)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from albert_tf import children, settings
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require
-from albert_tf.settings import setting
+from albert_tf.settings import Count, setting
 from albert_tf.workfolder import WorkFolder
 
 _SIZE = "bytes"
@@ -31,7 +31,7 @@ class Driver:
     num_tasks: int = setting(
         "tasks that share the work; each is started with its own --task_index", 1
     )
-    task_index: int = setting("number of this task, from 0", 0, lowest=0)
+    task_index: Count = setting("number of this task, from 0", 0)
     runner: str | None = setting(
         "engine of Apache Beam that does it all: DirectRunner, DataflowRunner, ...", None
     )

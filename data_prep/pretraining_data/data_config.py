@@ -2,11 +2,14 @@
 
 import dataclasses
 import locale
+from typing import Annotated
+
+from msgspec import Meta
 
 from albert_tf import settings, train_config
-from albert_tf.errors import require, require_range
+from albert_tf.errors import require
 from albert_tf.records import features
-from albert_tf.settings import setting
+from albert_tf.settings import Megabytes, Probability, Size, setting
 
 # The codes that Python knows: sentencex splits text of an unknown one by the rules of English.
 _LANGUAGES = {name[:2] for name in locale.locale_alias if name[2:3] in ("", "_", ".", "@")}
@@ -26,17 +29,18 @@ class DataConfig:
         "none",
         choices=("none", "jieba"),
     )
-    max_seq_length: int = setting("tokens of an example, S", 512, lowest=8, highest=1_000_000)
-    max_predictions_per_seq: int = setting(
-        "masked tokens of an example, P; 20 caps masked_lm_prob at S = 512", 20, highest=1_000_000
+    max_seq_length: Annotated[int, Meta(ge=8, le=1_000_000)] = setting(
+        "tokens of an example, S", 512
     )
-    masked_lm_prob: float = setting("share of the tokens to mask", 0.15, below=1)
-    ngram: int = setting("longest n-gram of words to mask", 3, highest=1000)
-    short_seq_prob: float = setting("share of documents cut into shorter examples", 0.1, below=1)
-    dupe_factor: int | None = setting(
+    max_predictions_per_seq: Size = setting(
+        "masked tokens of an example, P; 20 caps masked_lm_prob at S = 512", 20
+    )
+    masked_lm_prob: Probability = setting("share of the tokens to mask", 0.15)
+    ngram: Annotated[int, Meta(ge=1, le=1000)] = setting("longest n-gram of words to mask", 3)
+    short_seq_prob: Probability = setting("share of documents cut into shorter examples", 0.1)
+    dupe_factor: Size | None = setting(
         "passes over the text, each with other pairs and masks; default 40, online 1",
         None,
-        highest=1_000_000,
     )
     sentence_task: str = setting(
         "sop, nsp or none; phonemes makes records of them, with the words behind them",
@@ -62,19 +66,15 @@ class DataConfig:
         "phonemes: where the files have those of the words of --text_field", "phonemes"
     )
     language: str = setting("language whose rules --split_sentences uses", "en")
-    eval_fraction: float = setting(
-        "share of the documents to hold out; 1 makes no training records", 0.0, highest=1
+    eval_fraction: Annotated[float, Meta(ge=0, le=1)] = setting(
+        "share of the documents to hold out; 1 makes no training records", 0.0
     )
-    seed: int = setting(
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = setting(
         "seed of every random choice; which documents are held out does not depend on it",
         12345,
-        lowest=0,
-        highest=2**63 - 1,
     )
     gzip: bool = setting("compress the records", False)
-    shard_megabytes: float = setting(
-        "megabytes of text in a shard", 16.0, lowest=0.001, highest=1e6
-    )
+    shard_megabytes: Megabytes = setting("megabytes of text in a shard", 16.0)
 
     def __post_init__(self) -> None:
         if self.dupe_factor is None:
@@ -90,7 +90,8 @@ class DataConfig:
             "alike, and has no sentences to split.",
         )
         if self.is_online:
-            require_range("ngram", self.ngram, 1, train_config.LONGEST_ONLINE_NGRAM)
+            most = train_config.LONGEST_ONLINE_NGRAM
+            require(self.ngram <= most, f"ngram must be at most {most} with masking=online.")
         require(
             self.max_predictions_per_seq <= self.max_seq_length,
             f"max_predictions_per_seq {self.max_predictions_per_seq} is more than max_seq_length "

@@ -14,8 +14,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated
 
 from absl import logging
+from msgspec import Meta
 
 from albert_tf import settings
 from albert_tf.data_prep.corpus import documents, shards, sources
@@ -25,7 +27,7 @@ from albert_tf.data_prep.pretraining_data import blocks
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.errors import require
 from albert_tf.records.manifest import VOCABULARY
-from albert_tf.settings import setting
+from albert_tf.settings import Megabytes, setting
 from albert_tf.tokenizers import text_words, tokenization, vocabulary_uses
 from albert_tf.tokenizers.symbols_tokenizer import SymbolsConfig, SymbolsTokenizer
 from albert_tf.workfolder import WorkFolder
@@ -56,11 +58,11 @@ class PhonemesConfig:
         "where the phonemes of --text_field are; both are lists, or strings of as many words", ""
     )
     text_field: str = setting("where .jsonl and .parquet files have the text", "text")
-    num_words: int = setting("most words of words.txt", 29_999, highest=65_536)
+    num_words: Annotated[int, Meta(ge=1, le=65_536)] = setting("most words of words.txt", 29_999)
     refuse_unknown: bool = setting(
         "end with an error if the list of --vocabulary lacks a symbol", False
     )
-    shard_megabytes: float = setting("megabytes of text in a shard", 4.0, lowest=0.001, highest=1e6)
+    shard_megabytes: Megabytes = setting("megabytes of text in a shard", 4.0)
 
     def __post_init__(self) -> None:
         settings.check(self)

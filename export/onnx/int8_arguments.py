@@ -20,7 +20,7 @@ class Int8Arguments:
     dev_file: str | None = setting("examples to score; default: those of the run", None)
     cache_dir: str | None = setting("of records; default: beside the run", None)
     max_loss: float = setting(
-        "points of 100 that the score on dev may fall; more, and nothing is written", 1.0, lowest=0
+        "points of 100 that the score on dev may fall; more, and nothing is written", 1.0
     )
     overrides: tuple[str, ...] = overrides_setting(
         "the run's config, max_seq_length or doc_stride, say"

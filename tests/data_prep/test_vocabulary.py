@@ -198,7 +198,7 @@ def test_program(run_program, tmp_path, capfd):
     (tmp_path / "latin.txt").write_bytes("fünf".encode("latin-1"))
     flags = [f"--output_dir={tmp_path / 'v'}", "--vocab_size=211"]
     message = run_program(PROGRAM, f"--input={CORPUS}", flags[0], "--vocab_size=13")
-    assert message == "train_vocabulary: vocab_size must be at least 14."
+    assert message == "train_vocabulary: vocab_size must be at least 14, not 13."
     message = run_program(PROGRAM, f"--input={tmp_path}/latin.txt", *flags)
     assert message.startswith("train_vocabulary: ")
     assert "line 1: byte 2 is not UTF-8" in message

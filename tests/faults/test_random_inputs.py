@@ -11,7 +11,7 @@ pytest.importorskip("hypothesis")  # which needs Python 3.11
 import hypothesis
 from hypothesis import strategies as st
 
-from albert_tf import config_io, program
+from albert_tf import config_io, errors
 from albert_tf.config import AlbertConfig
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.data_prep.task_data import task_cache
@@ -172,7 +172,7 @@ def test_random_input_works_or_is_one_line(name):
                 read(case, Path(folder, "case.json"))
                 outcomes.add("works")
             except UserError as error:  # any other error is a defect
-                assert program.to_line(error)
+                assert errors.to_line(error)
                 outcomes.add("refused")
 
     test()

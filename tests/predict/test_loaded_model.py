@@ -54,8 +54,8 @@ def test_the_names_are_documented():
 def test_predicting_imports_little():
     code = (
         "import gc, importlib, sys\n"
-        "from albert_tf import lazy_tensorflow, program\n"
-        "lazy_tensorflow.load(without=program._UNUSED)\n"
+        "from albert_tf import lazy_tensorflow\n"
+        "lazy_tensorflow.load(without=lazy_tensorflow.UNUSED)\n"
         "assert gc.isenabled() and gc.get_freeze_count() > 100_000\n"
         "importlib.import_module('albert_tf.predict.loaded_model')\n"
         "assert not {'sklearn', 'h5py', 'tensorflow_text'} & sys.modules.keys()\n"

@@ -155,7 +155,7 @@ def test_an_export_answers_texts(names, texts, run_program, tmp_path, capsys):
         (["--input=a", "--top_k=3"], "--top_k is for --text, not for --input. Leave it out."),
         (["--text=a", "--input=b"], "name either --text, or --input, which is files."),
         (["--input=a"], "name either --output, a file, or --output_dir, a folder."),
-        (["--text=a", "--top_k=0"], "top_k must be at least 1."),
+        (["--text=a", "--top_k=0"], "top_k must be at least 1, not 0."),
     ],
 )
 def test_texts_and_files_are_not_mixed(run_program, words, message):

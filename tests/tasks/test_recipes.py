@@ -81,7 +81,7 @@ def test_balanced_weights_count_classes_the_same(kind, labels, expected):
         ("rte", "v3", (), r"no recipe 'v3'\. Take one of v1, v2, simcse, none\."),
         ("rte", "simcse", (), r"recipe simcse has no task 'rte'\. Take --recipe=none"),
         ("rte", "v1", ("albert=huge",), "unknown preset 'huge'"),
-        ("rte", "v1", ("albert=3",), "albert must be an object or the name of a preset"),
+        ("rte", "v1", ("albert=3",), "albert must be `object`, not 3"),
         ("rte", "v1", ("seed",), "'seed' is not of the form key=value"),
         ("rte", "v1", ("max_seq_length=513",), "max_seq_length 513 is over albert"),
         ("squad1", "v1", ("doc_stride=340",), "doc_stride=340: windows of max_seq_length=384"),

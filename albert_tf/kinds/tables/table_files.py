@@ -12,7 +12,8 @@ from absl import logging
 
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError, refuse_twice, require, to_text
+from albert_tf.errors import UserError, require
+from albert_tf.file_checks import refuse_twice, to_text
 
 # The csv module's own limit, 131,072 characters, is less than a long text; a C long holds this.
 _MAX_FIELD_SIZE = 2**31 - 1

@@ -159,7 +159,7 @@ def test_killed_and_run_again(command, run_program, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--max_seq_length=3"], "max_seq_length must be at least 8."),
+        (["--max_seq_length=3"], "max_seq_length must be at least 8, not 3."),
         (["--num_tasks=3", "--task_index=3"], "task_index=3: num_tasks=3 has the tasks 0 to 2."),
     ],
 )
