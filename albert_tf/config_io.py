@@ -52,13 +52,18 @@ def _to_value(kind: Any, value: Any, where: str) -> Any:
     return from_dict(typing.cast(type, kind), value, where) if is_config else value
 
 
+def find_packaged(name: str) -> str:
+    """Returns the path of a file of `configs/`, or the name if there is none."""
+    paths = (os.path.join(folder, name) for folder in _PACKAGED)
+    return next(filter(os.path.exists, paths), name)
+
+
 def find_file(path: str) -> str:
     """Returns the path of a config: a file, or the name of one of the project's, `tiny_english`."""
-    name = f"{path.removesuffix('.json')}.json"
     if os.path.basename(path) != path or os.path.exists(path):
         return path
-    own = (os.path.join(folder, name) for folder in _PACKAGED)
-    return next(filter(os.path.exists, own), path)
+    found = find_packaged(f"{path.removesuffix('.json')}.json")
+    return found if os.path.exists(found) else path
 
 
 def load(cls: type[T], path: str | None, overrides: Sequence[str] = (), defaults: Any = None) -> T:

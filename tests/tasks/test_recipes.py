@@ -47,8 +47,8 @@ def test_the_rows_are_the_papers():
         assert load_row("v1", task) == row
         rate = 1e-5 if task == "race" else row[0]
         assert load_row("v2", task) == (rate, row[1], 0.0, *row[3:])
-        assert recipes.choose_recipe(task) == "v2"
-    assert recipes.choose_recipe("own") == "none"
+        assert recipes.read_recipe(None, task) == recipes.read_recipe("v2", task)
+    assert recipes.read_recipe(None, "own") == {}
 
 
 LABELS = ("a", "b", "c", "never")
