@@ -15,7 +15,7 @@ _NAME = re.compile(
     r"(?P<name>[A-Za-z0-9][\w.-]*/[\w.-]+)(/(?P<file>[\w.-]+\.bin))?(@(?P<revision>.+))?",
     re.ASCII,
 )
-# The files that the formats read; the folders with a number are those of sentence-transformers.
+# The files that the formats read; folders with a number belong to sentence-transformers.
 _SETTINGS = [
     "config*.json", "modules.json", "sentence_*_config.json", "[0-9]_*/*.json", "*.index.json",
     "tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "*.model", "*.vocab",
@@ -48,7 +48,7 @@ def _fetch_repository(name: str, file: str | None, revision: str | None) -> str:
     """Returns the folder of a commit in the cache, after it has checked that it is whole."""
     from huggingface_hub import constants
 
-    logging.info(f"there is no folder {name!r} here: it is looked for at {constants.ENDPOINT}")
+    logging.info(f"there is no folder {name!r} here: looking for it at {constants.ENDPOINT}")
     stem, suffix = os.path.splitext(file or "")
     weights = [f"{stem}*{suffix}"] if file else _SAFETENSORS
     folder = _fetch_files(name, revision, _CONFIGS, ": it is not a model that is read here.")

@@ -44,7 +44,7 @@ def write(model: ExportedModel, folder: str, seq_length: int | None = 128) -> st
     """
     longest = model.config.max_position_embeddings
     if seq_length is not None and seq_length > longest:
-        raise UserError(f"--seq_length={seq_length}: the model reads {longest} pieces at most.")
+        raise UserError(f"--seq_length={seq_length}: the model reads at most {longest} tokens.")
     files.refuse_existing(folder, "--output_dir: ")
     with files.replacing_folder(folder) as temporary:
         if seq_length is not None:
@@ -109,7 +109,7 @@ def _make_module(
     @tf.function(autograph=False)
     def call(inputs: Tensors, training: bool = False) -> dict[str, Any]:
         batch = {ours: inputs[theirs] for ours, theirs in names.items()}
-        # The seed of dropout is drawn anew each time.
+        # Each call draws a new seed for dropout.
         seed = tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32) if training else None
         return encode(batch, training, seed)
 
@@ -132,7 +132,7 @@ def _write_preprocessor(model: ExportedModel, folder: str, seq_length: int) -> N
         tokenize(texts)                                  ragged [B, None] int32
         bert_pack_inputs([ragged], seq_length=...)       the three inputs, of a text
         bert_pack_inputs([ragged, ragged], seq_length=)  of a pair
-        tokenize.get_special_tokens_dict()               ids of special pieces, int32
+        tokenize.get_special_tokens_dict()               ids of special tokens, int32
 
     Raises `UserError` if there is no vocabulary.
     """

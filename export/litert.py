@@ -1,7 +1,7 @@
 """Converts a model to one file for LiteRT (TensorFlow Lite), which runs on phones and small boards.
 
-It takes token ids, one request of one length, so that all memory is planned before. Text needs
-operations that LiteRT lacks, and so do the checks of ids. A card lies beside the file.
+It takes token ids, one request of one length, so that memory is planned in advance. Text
+needs operations that LiteRT lacks, and so do the checks of ids. A card is written next to the file.
 """
 
 import os
@@ -95,7 +95,7 @@ def convert(model: ExportedModel, quantize: str = "none") -> bytes:
 
     Its signature `token_ids` has the inputs of the SavedModel's, int32 [1, S] (of C choices
     [1, C, S]; `masked_lm_positions` [1, PREDICTIONS]) with S the run's `max_seq_length`, and its
-    outputs but those of strings: of `label` or `choice` there are the probabilities.
+    outputs other than strings: for `label` and `choice` there are the probabilities.
     Numbers are NaN where `input_mask` begins with 0. `quantize` is a key of `QUANTIZATIONS`.
     """
     shape = model.shape_ids(1, model.options.run_config.max_seq_length)

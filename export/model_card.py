@@ -28,14 +28,14 @@ MEANINGS: Mapping[str, str] = {
     "question": "a question about it",
     "options": "the answers to choose from",
     "context": "the text that holds the answer",
-    "input_ids": "pieces of the vocabulary, [CLS] first, [SEP] after each text",
-    "input_mask": "1 for a piece, 0 for padding",
+    "input_ids": "ids of tokens, [CLS] first, [SEP] after each text",
+    "input_mask": "1 for a token, 0 for padding",
     "segment_ids": "0 for the first text, 1 for the second",
-    "masked_lm_positions": "places of [MASK] in `input_ids`, counted from 0",
+    "masked_lm_positions": "positions of [MASK] in `input_ids`, counted from 0",
     "p_mask": "1 where no answer can be: the question, [SEP], padding",
     "inputs": "serialised tf.train.Examples: int64 lists of the names of `token_ids`",
-    "sequence_output": "a vector for each piece, 0 for padding",
-    "pooled_output": "a vector for the whole",
+    "sequence_output": "a vector for each token, 0 for padding",
+    "pooled_output": "a vector for the whole sequence",
     "probabilities": "of the labels, or guesses (0 for those that are empty)",
     "labels": f"those whose probability is over their threshold, then empty ones; {_COLUMNS}",
     "num_labels": "how many of `labels` are not empty",
@@ -44,18 +44,18 @@ MEANINGS: Mapping[str, str] = {
     "span_starts": "their first characters in the text, counted from 0, and not in bytes",
     "span_ends": "the characters after their last",
     "span_scores": "the mean probability of the tags of their words",
-    "tags": "the likeliest tag of each piece; empty for padding",
+    "tags": "the likeliest tag of each token; empty for padding",
     "num_layers": "how many layers ran until the answer was sure",
     "choice": "the likeliest of the labels of the options",
     "classes": "the labels, in the order of their probabilities",
-    "masked_lm_logits": "a score for each piece of the vocabulary, for each [MASK]",
-    "top_ids": "the likeliest pieces for each [MASK], best first",
-    "tokens": "the likeliest pieces for each [MASK], best first, ▁ for a space; rows are empty "
+    "masked_lm_logits": "a score for each token of the vocabulary, for each [MASK]",
+    "top_ids": "the likeliest token ids for each [MASK], best first",
+    "tokens": "the likeliest tokens for each [MASK], best first, ▁ for a space; rows are empty "
     "beyond the text's own",
-    "start_logits": "a score for each piece to be the first of the answer",
-    "end_logits": "a score for each piece to be the last of the answer",
-    "start_top_log_probs": "of the likeliest first pieces, whose places are the index",
-    "end_top_log_probs": "of the likeliest last pieces for each first one, list after list",
+    "start_logits": "a score for each token to be the first of the answer",
+    "end_logits": "a score for each token to be the last of the answer",
+    "start_top_log_probs": "of the likeliest first tokens, whose positions are the index",
+    "end_top_log_probs": "of the likeliest last tokens for each first one, list after list",
     "cls_logits": "high if there is no answer",
     "answer": "the best answer; empty if the context has none. Of a very long context the "
     f"first {window_ops.MAX_WINDOWS} windows are read",
@@ -170,7 +170,7 @@ def _describe_answers(model: ExportedModel, outputs: Mapping[str, Any]) -> Itera
         "request."
     )
     if curve := options.exits:
-        yield "Scores are those of dev; the last patience runs all layers."
+        yield "Scores are on the dev set; the last patience runs all layers."
         yield markdown.table([*curve[0]], [[f"{x:.4g}" for x in row.values()] for row in curve])
 
 

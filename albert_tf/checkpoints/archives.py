@@ -70,7 +70,7 @@ def _extract(path: str, folder: str) -> None:
 def fetch(source: str) -> str:
     """Returns the path of an archive, which it downloads, once, if `source` is a URL.
 
-    Its URL, size and SHA-256 are in files beside it. Raises `UserError` if the download fails.
+    Its URL, size and SHA-256 are in files next to it. Raises `UserError` if the download fails.
     """
     if not source.startswith(("http://", "https://")):
         return source
@@ -82,7 +82,7 @@ def fetch(source: str) -> str:
     folder = os.path.join(cache, hashlib.sha256(source.encode()).hexdigest()[:16])
     path = os.path.join(folder, name)
     known = ", ".join(_SUFFIXES)
-    require(name.endswith(_SUFFIXES), f"{public} is not an archive. Name one of {known}.")
+    require(name.endswith(_SUFFIXES), f"{public} is not an archive. Use one of {known}.")
     with files.locking_folder(cache, waits=True):
         if not os.path.exists(path):  # never came, or the user has removed it
             shutil.rmtree(folder, ignore_errors=True)

@@ -171,7 +171,7 @@ def detect_format(path: str) -> str:
     if _OBJECT_GRAPH in keys:
         raise UserError(
             f"{path!r} is a checkpoint of objects of another program, whose names mean nothing "
-            "here. Take its TensorFlow 1, SavedModel or Hugging Face form."
+            "here. Use its TensorFlow 1, SavedModel or Hugging Face form."
         )
     return "google"
 
@@ -209,7 +209,7 @@ def read(path: str, *, which: str = BEST) -> ModelCheckpoint:
         if not np.isfinite(array).all():
             raise UserError(
                 f"{path}: the weight {weight} has NaN or infinite values, as of a run that "
-                "diverged. Take an earlier checkpoint."
+                "diverged. Use an earlier checkpoint."
             )
     # The first number tells almost always; only then are the others read.
     zero = [n for n, x in checkpoint.weights.items() if x.ndim > 1 and not (x.flat[0] or x.any())]
@@ -249,7 +249,7 @@ def convert(
 
     Weights whose whole name the regular expression `allow_partial` matches may be missing. Parts
     for which the format has no place are left out; of the head of a task `allow_partial` says so.
-    `vectors` replaces what the source says of them; `which` is that of `read`.
+    `vectors` replaces what the source says of them; `which` is as in `read`.
 
     Raises `UserError` if `source` cannot be read, or does not match its config; `target` exists,
     or its format has no place for the head of a task.

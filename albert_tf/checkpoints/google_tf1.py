@@ -1,4 +1,4 @@
-"""Reads and writes Google's TensorFlow 1 checkpoints: by name, `albert_config.json` beside them.
+"""Reads and writes Google's TensorFlow 1 checkpoints, by name, next to their `albert_config.json`.
 
 Also reads TF Hub modules of TensorFlow 1 (`variables/variables`, `assets/`): the same names.
 Source: google-research/albert, `modeling.py` and `export_to_tfhub.py`.
@@ -22,7 +22,7 @@ _SKIPPED = {
     r"global_step|.*/global_step": "the step",
     r".*/(adam|lamb)_[mv]|.*/Adam(_1)?|beta[12]_power": "the optimizer's",
 }
-# A key with one value, and keys without effect: those of Google's, of BERT's poolers.
+# A key with one value, and keys without effect: of Google's code, of BERT's poolers.
 _FIXED = {"ln_type": ("postln",)}
 _IGNORED_KEYS = re.compile("directionality|pooler_.*")
 _RENAMED_NORM = re.compile(r"(.*/)layer_norm(?:alization)?(?:_(\d+))?(/(?:gamma|beta))")

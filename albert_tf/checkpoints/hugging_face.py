@@ -43,7 +43,7 @@ _ACTIVATIONS = {
     **dict.fromkeys(("gelu", "gelu_python"), "gelu_erf"),
     **{name: name for name in ("relu", "tanh", "linear")},
 }
-# In what transformers has saved since 4.0. Older files, as those of v1, say "gelu" wrongly
+# In what transformers has saved since 4.0. Older files, such as those of v1, say "gelu" wrongly
 # (HF#2395): they were trained with the tanh approximation.
 _VERSION = "transformers_version"
 # Settings of the config that an ALBERT cannot change; transformers ignores all other keys, too.
@@ -200,7 +200,7 @@ def to_config(values: Mapping[str, Any], path: str) -> AlbertConfig:
     if activation == "gelu" and _VERSION not in values:
         logging.warning(
             "hidden_act 'gelu' is read as its tanh approximation, 'gelu_new': the file names no "
-            f"{_VERSION}, as those of version 1."
+            f"{_VERSION}, as files of version 1 do."
         )
         activation = "gelu_new"
     fields = model_checkpoint.drop_own_keys(config_io.to_dict(AlbertConfig()))
@@ -212,9 +212,9 @@ def to_config(values: Mapping[str, Any], path: str) -> AlbertConfig:
 def choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
     """The first class of which the checkpoint has all weights, and their published names.
 
-    Other weights have no place there, as the head for SQuAD 2.0, the pooler beside one for SQuAD
-    1.1, or the heads over phonemes. Raises `UserError` if every class would lack weights, and make
-    some up.
+    Other weights have no place there, such as the head for SQuAD 2.0, the pooler next to a head for
+    SQuAD 1.1, or the heads over phonemes. Raises `UserError` if every class would lack weights, and
+    make some up.
     """
     parts = weight_names.parts(checkpoint.config)
     is_of_phonemes = parts[weight_names.WORDS_BEHIND].keys() <= checkpoint.weights.keys()

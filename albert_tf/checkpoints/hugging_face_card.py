@@ -129,12 +129,12 @@ def _describe_data(run: Mapping[str, Any]) -> str:
 
 
 def _describe_scores(checkpoint: ModelCheckpoint) -> Iterator[str]:
-    """Yields the scores in training, and those of the splits on which it was evaluated."""
+    """Yields the scores in training, and on the splits on which it was evaluated."""
     metrics = checkpoint.run.get("metrics", ())
     if checkpoint.scores:
         yield f"The checkpoint of {checkpoint.scores}."
     elif not metrics:
-        yield "None were found beside the checkpoint."
+        yield "No scores were found next to the checkpoint."
     if metrics and (thresholds := _find_thresholds(checkpoint)):
         listed = ", ".join(f"{name} {value:.6g}" for name, value in thresholds.items())
         yield (
@@ -152,7 +152,7 @@ def _describe_scores(checkpoint: ModelCheckpoint) -> Iterator[str]:
 
 
 def _find_thresholds(checkpoint: ModelCheckpoint) -> dict[str, float]:
-    """Returns {label: threshold} of a multi-label model; those of SQuAD 2.0 are never applied."""
+    """Returns {label: threshold} of a multi-label model; thresholds of SQuAD 2.0 never apply."""
     thresholds = checkpoint.dev_metrics.get(THRESHOLDS) or {}
     return {label: x for label, x in thresholds.items() if label in checkpoint.labels}
 

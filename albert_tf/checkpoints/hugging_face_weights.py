@@ -223,7 +223,7 @@ def to_arrays(
     model_checkpoint.check_groups(checkpoint, lambda step, steps, n: int(step / (steps / n)))
     weights = {name: checkpoint.weights[name] for name in names}
     weights |= _make_mapping(checkpoint.config)
-    # What is transposed must be laid out anew: the libraries write memory as it lies.
+    # Transposed arrays must be copied: the libraries write memory in its order.
     return {
         theirs: np.ascontiguousarray(weights[name].T if name.endswith("/kernel") else weights[name])
         for name, theirs in map_names(checkpoint.config, class_name).items()
@@ -239,7 +239,7 @@ def _strip_prefixes(arrays: Mapping[str, np.ndarray], path: str) -> dict[str, np
 
 
 def _find_copies(arrays: Mapping[str, np.ndarray], path: str) -> dict[str, str]:
-    """{name: reason} of arrays that are no weights of their own."""
+    """Returns {name: reason} of the arrays that are not weights of their own."""
     copies = {_BUFFER: "a buffer"} if _BUFFER in arrays else {}
     for name, other in _TIED.items():
         if name in arrays:

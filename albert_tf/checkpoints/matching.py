@@ -82,7 +82,7 @@ def match_strictly(
 
 
 def compile_pattern(allow_partial: str | None) -> re.Pattern[str]:
-    """Compiles the pattern of names that may differ: None is no name, no regex a `UserError`."""
+    """Compiles the pattern of names that may differ (None: no name); `UserError` if it is wrong."""
     try:
         return re.compile(r"(?!)" if allow_partial is None else allow_partial)
     except re.error as error:

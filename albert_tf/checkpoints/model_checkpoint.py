@@ -29,14 +29,14 @@ GOOGLE_NAMES: tokenization.Names = {
     tokenization.WORDPIECE: ("vocab.txt", "vocab_chinese.txt"),
     tokenization.SYMBOLS: (tokenization.SYMBOLS,),
 }
-# The published programs' defaults of missing keys: those of xxlarge, where ours are those of base.
+# The published programs' defaults for missing keys are the sizes of xxlarge; ours are of base.
 PUBLISHED_DEFAULTS = {"hidden_size": 4096, "num_attention_heads": 64, "intermediate_size": 16384}
 # The header of the task of a regression (see `task_table.from_header`).
 REGRESSION_TASK = {"task": task_table.OWN, "kind": REGRESSION, "labels": []}
 # One value for fields in which models of one size differ: languages have their own vocabularies.
 _VARYING: dict[str, Any] = {"vocab_size": 1, "num_attention_heads": 1}
 _VARYING |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-# Tables with a row for each piece, and the multiples to which others fill them up.
+# Tables with a row for each token, and the multiples to which others pad them.
 _ROWS = (weight_names.WORDS, "cls/predictions/output_bias")
 _MULTIPLES = tuple(2**power for power in range(3, 11))
 
@@ -177,7 +177,7 @@ def select_weights(checkpoint: ModelCheckpoint, names: Iterable[str]) -> ModelCh
 
 
 def trim_vocabulary(checkpoint: ModelCheckpoint) -> ModelCheckpoint:
-    """Returns the checkpoint without rows for no piece, with which others fill up the tables.
+    """Returns the checkpoint without the rows after the last token, with which others pad tables.
 
     Raises `UserError` unless config, word embeddings and vocabulary have one size then.
     """
@@ -193,10 +193,10 @@ def trim_vocabulary(checkpoint: ModelCheckpoint) -> ModelCheckpoint:
         return checkpoint
     if all(size != -(-tokenizer.size // multiple) * multiple for multiple in _MULTIPLES):
         raise UserError(
-            f"{source}: the vocabulary has {tokenizer.size} pieces, the model {size}. "
+            f"{source}: the vocabulary has {tokenizer.size} tokens, the model {size}. "
             "Use the vocabulary of the checkpoint."
         )
-    logging.info(f"{source}: {size - tokenizer.size} rows after the last piece are left out.")
+    logging.info(f"{source}: {size - tokenizer.size} rows after the last token are left out.")
     kept = {name: x[: tokenizer.size] for name, x in checkpoint.weights.items() if name in _ROWS}
     return dataclasses.replace(
         checkpoint,

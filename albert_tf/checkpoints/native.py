@@ -25,7 +25,7 @@ from albert_tf.run_files import (
 from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import SentenceVectors
 
-# What a run saves beside the weights.
+# What a run saves in addition to the weights.
 _SKIPPED = {"slots": "the optimizer's", "step": "the step", "position": "the step"}
 _KEY = r"{}/(.*)/\.ATTRIBUTES/VARIABLE_VALUE"
 
@@ -40,7 +40,7 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
 
 
 def read_moments(prefix: str) -> dict[str, np.ndarray]:
-    """The optimizer's moments, {"WEIGHT/adam_m": array}; none if it is no training checkpoint."""
+    """Returns the optimizer's moments, {"WEIGHT/adam_m": array}; without an optimizer none."""
     return tf_checkpoint.read_tensors(prefix, _list_names(prefix, "slots"))
 
 
@@ -52,7 +52,7 @@ def _list_names(prefix: str, kind: str) -> dict[str, str]:  # -> {key: name}
 
 
 def read(prefix: str) -> ModelCheckpoint:
-    """Reads one of our checkpoints; config and vocabulary lie beside it, or one folder above.
+    """Reads one of our checkpoints; config and vocabulary are next to it, or one folder above.
 
     Raises `UserError` if it is damaged or not ours, or it has no config.
     """
@@ -62,14 +62,14 @@ def read(prefix: str) -> ModelCheckpoint:
     config_path = next(filter(tf.io.gfile.exists, paths), None)
     if config_path is None:
         raise UserError(
-            f"{prefix} has no config beside it. Put its {ALBERT_CONFIG} or {RUN_CONFIG} there."
+            f"{prefix} has no config next to it. Put its {ALBERT_CONFIG} or {RUN_CONFIG} there."
         )
     home = os.path.dirname(config_path)
     sizes = files.unseal(files.read_object(config_path, ALBERT_CONFIG), config_path)
     run = model_checkpoint.read_regression(sizes)
     if os.path.basename(config_path) == RUN_CONFIG:
         sizes, run = sizes.get("albert"), read_run(home, prefix)
-    # The length of pre-training is that of its records, and no limit of the model.
+    # The length of pre-training is set by its records, and is not a limit of the model.
     values = run.get("config", {}) if "task" in run else {}
     return ModelCheckpoint(
         source=prefix,

@@ -80,8 +80,8 @@ class _Module(msgspec.Struct):
 def read(folder: str) -> ModelCheckpoint:
     """Reads encoder, vocabulary and `vectors`.
 
-    Raises `UserError` if something is missing or damaged, or vectors are made in a way that is none
-    of ours.
+    Raises `UserError` if something is missing or damaged, or vectors are made in a way that this
+    project does not know.
     """
     path = os.path.join(folder, MODULES)
     modules = files.read_as(path, list[_Module], "sentence-transformers folder")

@@ -1,7 +1,7 @@
-"""Reads and writes the folder from which StyleTTS2 takes its ALBERT over phonemes, PL-BERT.
+"""Reads and writes the folder from which StyleTTS2 reads its ALBERT over phonemes, PL-BERT.
 
 `config.yml` has the sizes, under `model_params`; `step_N.t7` is a file of PyTorch, which has the
-weights under `net`, named as those of transformers after `module.encoder.`.
+weights under `net`, with the names of transformers after `module.encoder.`.
 Reads the file of Kokoro as well, which has them under `bert` after `module.`.
 """
 
@@ -52,7 +52,7 @@ def read(folder: str) -> ModelCheckpoint:
 def read_kokoro(path: str) -> ModelCheckpoint:
     """Reads the ALBERT in a file of Kokoro, such as kokoro-v1_0.pth, and the symbols.
 
-    Both need the `config.json` beside it. Raises `UserError` if that or the file is unsound.
+    Both need the `config.json` next to it. Raises `UserError` if that or the file is unsound.
     """
     config_path = os.path.join(os.path.dirname(path), hugging_face.CONFIG)
     values = files.read_object(config_path, "config of Kokoro")
@@ -71,7 +71,7 @@ def read_kokoro(path: str) -> ModelCheckpoint:
 def _read(
     sizes: dict[str, Any], config_path: str, path: str, key: str, prefix: str, **others: Any
 ) -> ModelCheckpoint:
-    """Reads the weights under `key` whose names begin with `prefix`; those of heads do not."""
+    """Reads the weights under `key` whose names begin with `prefix`; the names of heads do not."""
     config = hugging_face.to_config({**sizes, "model_type": "albert"}, config_path)
     # PyTorch's wrapper for several GPUs begins names with "module.".
     arrays = {

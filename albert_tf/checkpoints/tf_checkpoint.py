@@ -47,7 +47,7 @@ def to_float32(name: str, array: np.ndarray, source: str) -> np.ndarray:
 
 
 def check_path(path: str) -> None:
-    """Raises `UserError` for a path that TensorFlow takes as a glob when it opens it."""
+    """Raises `UserError` for a path that TensorFlow would read as a glob."""
     if set(path) & set("[\\"):
         raise UserError(
             f"{path}: TensorFlow opens no checkpoint whose path has a [ or a backslash. "

@@ -112,7 +112,7 @@ def quantize(graph: str, target: str) -> str:
 
 
 def read(arguments: Int8Arguments) -> Source:
-    """Reads the model and prepares its data before anything takes long."""
+    """Reads the model and prepares its data before anything slow starts."""
     paths = {"train": arguments.train_file, "dev": arguments.dev_file}
     changes = ConfigOverrides(overrides=arguments.overrides)
     model, tokenizer, splits = finetuned_model.read_with_data(
@@ -131,7 +131,7 @@ def check_kind(model: ExportedModel) -> None:
     if model.options.kind not in KINDS:
         raise UserError(
             f"{model.source} is of kind {model.options.kind}, which has no score that int8 could "
-            f"keep. Take a model of {', '.join(KINDS)}."
+            f"keep. Use a model of {', '.join(KINDS)}."
         )
 
 
@@ -166,7 +166,7 @@ def score(source: Source, records: Arrays, outputs: Arrays) -> dict[str, float]:
 
 
 def choose_metric(dev: TaskDataset) -> str:
-    """Returns the metric that must stay: not `best_f1`, which takes the best threshold for each."""
+    """Returns the metric that must stay: not `best_f1`, which uses the best threshold of each."""
     return "f1" if dev.task.kind.may_be_none else dev.best_by
 
 
@@ -187,7 +187,7 @@ def _list_sections(
         rows.append([name, f"{score:.4g}", f"{1e3 * seconds:.1f}", f"{size / 1e6:.2f}"])
     yield markdown.table(["", choose_metric(source.dev), "ms", "MB"], rows)
     yield (
-        f"The score is that of all {len(source.dev.examples)} examples of dev, each alone and "
+        f"The score is on all {len(source.dev.examples)} examples of dev, each alone and "
         f"without padding. A request of\n{length} tokens was timed on the machine that exported "
         "it, in ONNX Runtime and without tokenizing.\nProducts with weights are int8; sums, "
         "attention, LayerNorm, GELU and softmax are float32."

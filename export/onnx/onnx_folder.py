@@ -90,7 +90,7 @@ def write_config(checkpoint: ModelCheckpoint, model: ExportedModel, folder: str)
     kind, labels = model.options.kind, model.options.labels
     vectors = SentenceVectors(max_seq_length=model.options.run_config.max_seq_length)
     exported = dataclasses.replace(checkpoint, vectors=vectors)
-    if labels:  # perhaps other ones than those of the run
+    if labels:  # which may not be the labels of the run
         task = {"task": task_table.OWN, "kind": kind, "labels": labels}
         exported = dataclasses.replace(exported, run={**checkpoint.run, "task": task})
     values = hugging_face.make_config(exported, CLASS_NAMES[kind])
@@ -108,8 +108,8 @@ def _list_sections(
     form = f"as float32 ONNX for ONNX Runtime, `optimum` and `transformers.js`, {megabytes:.2f} MB"
     yield from model_card.introduce(title, model, form)
     yield (
-        f"In ONNX Runtime its outputs differ by {difference:.1e} at most from those of the "
-        f"checkpoint, which\ngo up to {largest:.3g}."
+        f"In ONNX Runtime its outputs differ from the checkpoint's by at most {difference:.1e}; "
+        f"the\nlargest of them is {largest:.3g}."
     )
     session = onnx_runtime.open_session(path)
     sides = (("in", session.get_inputs()), ("out", session.get_outputs()))

@@ -16,9 +16,9 @@ from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.records import features
 
 Arrays = Mapping[str, np.ndarray]
-# Our inputs -> those of transformers; others keep their names.
+# {our input: the input of transformers}; others keep their names.
 INPUTS = {features.INPUT_MASK: "attention_mask", features.SEGMENT_IDS: "token_type_ids"}
-# Our outputs under names that are not those of transformers.
+# {our output: the output of transformers}; others keep their names.
 _OUTPUTS = {
     "sequence_output": "last_hidden_state",
     "pooled_output": "pooler_output",
@@ -56,7 +56,7 @@ def open_session(path: str, threads: int = 0) -> Any:
 
 
 def list_inputs(model: ExportedModel) -> dict[str, str]:
-    """Returns {our name: that of transformers} of the inputs of the graph."""
+    """Returns {our name: the name of transformers} of the inputs of the graph."""
     names = [name for name in model.inputs if name != features.MASKED_LM_POSITIONS]
     return {name: INPUTS.get(name, name) for name in names}
 
@@ -77,7 +77,7 @@ def run(session: Any, inputs: Arrays) -> dict[str, np.ndarray]:
 
 
 def split_rows(inputs: Arrays) -> Iterator[dict[str, np.ndarray]]:
-    """Yields each row alone and without padding: nothing beside it changes its int8 numbers.
+    """Yields each row alone and without padding: nothing else in a batch changes its int8 numbers.
 
     With `p_mask` it stays as long as it is: the number of answers depends on the length.
     """

@@ -33,7 +33,7 @@ def export(
     """Writes `step.PLATFORM.jaxexport`, `step.json` and `run_step.py`; returns lines to print.
 
     Args:
-        config: the run; `per_replica_batch` takes the place of its batch size.
+        config: the run; `per_replica_batch` replaces its batch size.
         output_dir: may hold the same step for the other platform.
         platform: cpu or cuda.
         per_replica_batch: sequences of an update, a multiple of `num_micro_batches`.
@@ -52,11 +52,13 @@ def export(
     description = files.to_json(describe(config, lowered))
     path = os.path.join(output_dir, DESCRIPTION)
     if tf.io.gfile.exists(path) and files.read_bytes(path, "--output_dir") != description:
-        raise UserError(f"--output_dir: {output_dir!r} holds another step. Take another folder.")
+        raise UserError(f"--output_dir: {output_dir!r} holds another step. Use another folder.")
     artifact = _wrap(lowered.module, description, platform)
     files.make_folders(output_dir)
     name = os.path.join(output_dir, f"step.{platform}.jaxexport")
-    files.write_bytes(path, description)  # first: an artifact never lies beside another's
+    files.write_bytes(
+        path, description
+    )  # first: an artifact is never next to the description of another
     files.write_bytes(name, artifact)
     runner = (_FOLDER / RUNNER).read_bytes()
     files.write_bytes(os.path.join(output_dir, RUNNER), runner)

@@ -48,7 +48,7 @@ class Lowered:
 def lower(config: PretrainConfig, *, per_replica_batch: int, num_replicas: int) -> Lowered:
     """Traces and lowers the step of a pre-training run. Weights are made for it, but nothing runs.
 
-    `per_replica_batch`, a multiple of `num_micro_batches`, takes the place of the config's batch
+    `per_replica_batch`, a multiple of `num_micro_batches`, replaces the config's batch
     size. With one replica there is no all-reduce. Masks are made elsewhere.
     """
     config = dataclasses.replace(config, train_batch_size=per_replica_batch)

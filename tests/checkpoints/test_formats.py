@@ -167,7 +167,7 @@ def save_without_config(folder):
         ("model.weights.h5", "is a preset of Keras Hub, which is not read"),
         (save_module, "is a SavedModel of TensorFlow 2, which is not read"),
         (save_objects, "a checkpoint of objects of another program"),
-        (save_without_config, "has no config beside it"),
+        (save_without_config, "has no config next to it"),
     ],
 )
 def test_what_is_not_a_checkpoint_is_refused(tmp_path, make, message):

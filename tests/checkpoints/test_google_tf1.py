@@ -126,7 +126,7 @@ def test_a_vocabulary_or_a_table_of_another_size_is_refused(tmp_path):
     made = published(tmp_path, {"vocab_size": 62})
     pieces = ["[PAD]", *(f"x{i}" for i in range(98)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     (tmp_path / "vocab_chinese.txt").write_text("\n".join(pieces) + "\n")
-    with one_line("the vocabulary has 103 pieces, the model 62"):
+    with one_line("the vocabulary has 103 tokens, the model 62"):
         formats.read(str(tmp_path))
     tiny_checkpoints.write_config(str(tmp_path), made.config, vocab_size=60)
     with one_line("vocab_size 60, the table of words 62 rows"):

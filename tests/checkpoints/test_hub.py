@@ -230,7 +230,7 @@ def test_an_archive_is_read_by_its_url(site, made, archive, tmp_path, capsys):
         formats.read(archive)
     os.remove(f"{folder}/tiny.tar.gz")
     formats.read(archive)
-    with one_line(r"/model is not an archive\. Name one of \.tar\.gz,"):
+    with one_line(r"/model is not an archive\. Use one of \.tar\.gz,"):
         formats.read(f"{site.address}/model?x.tar.gz")
 
 

@@ -63,7 +63,7 @@ def test_a_checkpoint_that_is_of_no_run_says_so_and_its_card_may_be_edited(tmp_p
         "tags": ["albert", "tensorflow"],
     }
     assert "The checkpoint does not say what it was trained on." in card
-    assert "None were found beside the checkpoint." in card
+    assert "No scores were found next to the checkpoint." in card
     assert "The [MASK] of France" in card
     assert "as `AlbertForPreTraining`" in card
     (tmp_path / "out" / "README.md").write_text("Another card.")

@@ -101,7 +101,7 @@ def test_mistakes_are_one_line(lowered, tmp_path, monkeypatch):
         two = dataclasses.replace(SETTINGS, num_micro_batches=2)
         artifact.export(two, str(tmp_path), platform="cpu", per_replica_batch=5)
     (tmp_path / "step.json").write_text("{}")
-    with one_line(r"^--output_dir: '.*' holds another step\. Take another"):
+    with one_line(r"^--output_dir: '.*' holds another step\. Use another"):
         artifact.export(SETTINGS, str(tmp_path), platform="cpu", per_replica_batch=BATCH)
     assert os.listdir(tmp_path) == ["step.json"]
     killed = subprocess.CompletedProcess([], -9, "", "warning\nit was large\n")
