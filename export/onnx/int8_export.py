@@ -37,7 +37,7 @@ transformers. Its ranges are measured in each run: in a batch, or with padding, 
 little."""
 
 
-class Source(NamedTuple):
+class EvaluatedModel(NamedTuple):
     """What is exported, in both forms, and the dev set that it is scored on."""
 
     exported: ExportedModel
@@ -69,7 +69,7 @@ def export(arguments: Int8Arguments, folder: str) -> str:
     return folder
 
 
-def _write(source: Source, graph: str, card: list[str], folder: str) -> None:
+def _write(source: EvaluatedModel, graph: str, card: list[str], folder: str) -> None:
     """Writes the graph, the files of transformers, the card and the hashes into a folder."""
     path = os.path.join(folder, GRAPH)
     tf.io.gfile.makedirs(os.path.dirname(path))
@@ -111,7 +111,7 @@ def quantize(graph: str, target: str) -> str:
     return target
 
 
-def read(arguments: Int8Arguments) -> Source:
+def read(arguments: Int8Arguments) -> EvaluatedModel:
     """Reads the model and prepares its data before anything slow starts."""
     paths = {"train": arguments.train_file, "dev": arguments.dev_file}
     changes = ConfigOverrides(overrides=arguments.overrides)
@@ -123,7 +123,7 @@ def read(arguments: Int8Arguments) -> Source:
     exported = export_source.choose(config, model.checkpoint, model.task, run_config)
     check_kind(exported)
     dev = task_cache.read(splits["dev"], tokenizer, arguments.cache_folder, model.config)
-    return Source(exported, model, dev)
+    return EvaluatedModel(exported, model, dev)
 
 
 def check_kind(model: ExportedModel) -> None:
@@ -135,7 +135,7 @@ def check_kind(model: ExportedModel) -> None:
         )
 
 
-def read_records(source: Source) -> dict[str, np.ndarray]:
+def read_records(source: EvaluatedModel) -> dict[str, np.ndarray]:
     """Returns the features of all records of dev, [N, ...] each."""
     dataset = source.dev
     spec = dataset.task.make_features(source.finetuned.config.max_seq_length)
@@ -143,14 +143,14 @@ def read_records(source: Source) -> dict[str, np.ndarray]:
     return {name: x.numpy() for name, x in features.parse(tf.constant(raw), spec).items()}
 
 
-def run(source: Source, records: Arrays, path: str) -> dict[str, np.ndarray]:
+def run(source: EvaluatedModel, records: Arrays, path: str) -> dict[str, np.ndarray]:
     """Returns the outputs of a graph for the records, each answered alone."""
     inputs = onnx_runtime.to_inputs(source.exported, records)
     outputs = onnx_runtime.make_run_rows(path)(inputs)
     return {name: eval_step.join_outputs([x[name] for x in outputs]) for name in outputs[0]}
 
 
-def score(source: Source, records: Arrays, outputs: Arrays) -> dict[str, float]:
+def score(source: EvaluatedModel, records: Arrays, outputs: Arrays) -> dict[str, float]:
     """Scores outputs of the network for all records of dev; see `predictions.score`.
 
     With the thresholds of the run.
@@ -171,7 +171,7 @@ def choose_metric(dev: TaskDataset) -> str:
 
 
 def _list_sections(
-    source: Source, graphs: tuple[str, str], scores: tuple[float, float], title: str
+    source: EvaluatedModel, graphs: tuple[str, str], scores: tuple[float, float], title: str
 ) -> Iterator[str]:
     """Yields the sections of the card, for graphs and scores in float32 and in int8."""
     model, length = source.exported, min(_LENGTH, source.finetuned.config.max_seq_length)
@@ -196,7 +196,7 @@ def _list_sections(
 
 
 def _score_both(
-    arguments: Int8Arguments, source: Source, records: Arrays, outputs: Iterable[Arrays]
+    arguments: Int8Arguments, source: EvaluatedModel, records: Arrays, outputs: Iterable[Arrays]
 ) -> tuple[float, float]:
     """Returns the scores of the float32 and of the int8 outputs for all records of dev.
 

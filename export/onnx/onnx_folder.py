@@ -109,7 +109,7 @@ def _list_sections(
     yield from model_card.introduce(title, model, form)
     yield (
         f"In ONNX Runtime its outputs differ from the checkpoint's by at most {difference:.1e}; "
-        f"the\nlargest of them is {largest:.3g}."
+        f"the\nlargest output is {largest:.3g}."
     )
     session = onnx_runtime.open_session(path)
     sides = (("in", session.get_inputs()), ("out", session.get_outputs()))

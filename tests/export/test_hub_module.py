@@ -187,7 +187,7 @@ def test_a_checkpoint_without_heads_has_the_encoder_alone(tmp_path):
     for folder, length, message in (
         ("modules", None, r"--output_dir: .* exists"),
         ("more", 9, "has no vocabulary"),
-        ("more", longest + 1, f"--seq_length={longest + 1}: the model reads {longest} "),
+        ("more", longest + 1, f"--seq_length={longest + 1}: the model reads at most {longest} "),
     ):
         with one_line(message):
             hub_module.write(source, str(tmp_path / folder), length)
