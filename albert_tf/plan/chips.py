@@ -1,12 +1,14 @@
-"""Public figures of TPUs and GPUs, and the names of TPU slices.
+"""Public figures of TPUs and GPUs, in `configs/devices.json`, and the names of TPU slices.
 
 Sources: Google's documentation of each TPU version, NVIDIA's data sheets (dense, not sparse). A run
 reaches a share of the peak: see `--utilization`. TPUs compute float32 products in bfloat16, at the
-same rate; TensorFlow on GPUs computes them in TF32, at half the rate, where the GPU has it.
+same rate; TensorFlow on GPUs computes them in TF32, at half the rate, where the GPU has it. The
+tensor cores of T4 and V100 multiply only float16, which is not computed here (65 and 125 TFLOP/s).
 """
 
 import contextlib
 import dataclasses
+import json
 import math
 import os
 import re
@@ -14,6 +16,7 @@ import timeit
 from pathlib import Path
 from typing import Any
 
+from albert_tf import config_io
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import require, require_choice
 
@@ -37,26 +40,12 @@ class Device:
         return int(USABLE_SHARE * self.memory)
 
 
-# Figures are of a chip; v2 and v3 are two devices each.
-TPUS = {
-    "v2": Device("TPU v2 core", 23e12, 8 * GIB, per_chip=2),
-    "v3": Device("TPU v3 core", 61.5e12, 16 * GIB, per_chip=2),
-    "v4": Device("TPU v4 chip", 275e12, 32 * GIB),
-    "v5e": Device("TPU v5e chip", 197e12, 16 * GIB),
-    "v5p": Device("TPU v5p chip", 459e12, 95 * GIB),
-    "v6e": Device("TPU v6e chip", 918e12, 32 * GIB),
-}
-GPUS = {
-    "a100": Device("A100 (80 GB)", 312e12, 80 * GIB, 156e12),
-    "h100": Device("H100 (SXM)", 989e12, 80 * GIB, 494.5e12),
-    "h200": Device("H200 (SXM)", 989e12, 141 * GIB, 494.5e12),
-    "l4": Device("L4", 121e12, 24 * GIB, 60e12),
-    "4090": Device("RTX 4090", 165.2e12, 24 * GIB, 82.6e12),
-    # Their tensor cores multiply float16 alone, which is not computed here: 65 and 125 TFLOP/s.
-    "t4": Device("T4 (no bfloat16: rate of float32)", 8.1e12, 16 * GIB),
-    "v100": Device("V100 (SXM2; no bfloat16: rate of float32)", 15.7e12, 16 * GIB),
-    "l40s": Device("L40S", 362e12, 48 * GIB, 181e12),
-}
+def _read_devices(kind: str) -> dict[str, Device]:
+    table = json.loads(Path(config_io.find_packaged("devices.json")).read_text(encoding="utf-8"))
+    return {key: Device(memory=GIB * row.pop("gib"), **row) for key, row in table[kind].items()}
+
+
+TPUS, GPUS = _read_devices("tpus"), _read_devices("gpus")
 HERE = "here"
 
 
