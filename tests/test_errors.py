@@ -1,28 +1,81 @@
+"""What an error of the machine says, and what is refused before any work."""
+
+import errno
+import re
+
 import pytest
 import tensorflow as tf
 
 from albert_tf import errors, file_checks
+from albert_tf.errors import LostWorkerError, UserError
 
-IN_A_GRAPH = """Graph execution error:
-
-Detected at node disconnect_tpu_host/_1 defined at (most recent call last):
-<stack traces unavailable>
-RET_CHECK failure (tpu_node_interfaces.cc:432) *platform\x20
-\t [[{{node disconnect_tpu_host/_1}}]] [Op:__inference__tpu_init_fn_11]"""
+IN_A_GRAPH = "Graph execution error:\n\nDetected at node while/X\n<stack traces unavailable>\n"
+TPU = "RET_CHECK failure (tpu.cc:432) *platform\x20\n\t [[{{node x/_1}}]] [Op:__inference_fn_11]"
+FULL, MEMORY = "No space left on device", "Memory has run out: "
+LOST = "a machine was lost or does not answer. Run the same command again; a training run resumes."
 
 
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (ValueError("one thing\nand another"), "one thing"),
-        (tf.errors.InternalError(None, None, IN_A_GRAPH), "RET_CHECK failure (tpu_node_inter"),
-        (KeyError(), "KeyError"),
-    ],
-)
-def test_a_reason_is_one_line(error, said):
-    reason = errors.reason(error)
-    assert reason.startswith(said)
-    assert "\n" not in reason
+def error(kind, message):
+    return getattr(tf.errors, f"{kind}Error")(None, None, message)
+
+
+ENDS = [
+    (UserError("seed: must be 3.\nNo"), 1, r"seed: must be 3\.\\nNo"),
+    (LostWorkerError("worker 2 has stopped."), 75, "worker 2 has stopped."),
+    (KeyboardInterrupt(), 130, "interrupted"),
+    (OSError(errno.ENOSPC, FULL, "/x"), 1, rf".*{FULL}: '/x'\. Free some space"),
+    (OSError(errno.EACCES, "Permission denied", "/x"), 1, r".*Permission denied: '/x'\. Use a fol"),
+    (error("ResourceExhausted", f"/x; {FULL}\nmore"), 1, rf"/x; {FULL}\. Free some space"),
+    (error("Unavailable", FULL), 1, rf"{FULL}\. Free some space"),
+    (
+        error("Unknown", f"{IN_A_GRAPH}/x; Input/output error\nmore"),
+        1,
+        r"/x; Input/output error\. Ch",
+    ),
+    (error("ResourceExhausted", f"{IN_A_GRAPH}OOM when allocating\nmore"), 1, f"OOM .*{MEMORY}"),
+    (
+        ValueError("No fingerprint:\n  /x; Permission denied"),
+        1,
+        r"/x; Permission denied\. Use a fol",
+    ),
+    (
+        error("FailedPrecondition", "Error executing an HTTP request: no x"),
+        1,
+        ".*Check the network",
+    ),
+    (error("ResourceExhausted", "/x; Too many open files"), 1, r"/x; Too many open files\. Raise "),
+    (MemoryError(), 1, rf"MemoryError\. {MEMORY}"),
+    (ImportError("x.so: cannot map: Cannot allocate memory"), 1, f"x.so: .*{MEMORY}"),
+    (RuntimeError("can't start new thread"), 1, f"can't start new thread. {MEMORY}"),
+    (error("Aborted", "Error executing an HTTP request: libcurl code 28"), 75, f"Error .*{LOST}"),
+    *(
+        (error(kind, "Socket closed\nmore"), 75, rf"Socket closed \({kind}Error\): {LOST}")
+        for kind in ("Unavailable", "Aborted", "Cancelled", "DeadlineExceeded")
+    ),
+    # Defects of the program: no line.
+    (ImportError("libcudnn.so.9: cannot open: No such file or directory"), 1, ""),
+    (RuntimeError("Permission denied"), 1, ""),
+    (error("ResourceExhausted", "Received message larger than max"), 1, ""),
+    (ValueError("ours"), 1, ""),
+    (OSError(errno.EIO, "ours"), 1, ""),
+    (AssertionError(), 1, ""),
+]
+
+
+@pytest.mark.parametrize(("caught", "status", "expected"), ENDS, ids=lambda x: str(x)[:30])
+def test_what_only_the_user_can_mend_is_one_line_with_a_remedy(caught, status, expected):
+    actual, line = errors.describe_end(caught)
+    assert actual == status
+    assert re.match(expected, line) if expected else not line
+    assert "\n" not in line
+
+
+def test_a_reason_is_no_place_in_a_graph():
+    assert (
+        errors.reason(error("Internal", IN_A_GRAPH + TPU))
+        == "RET_CHECK failure (tpu.cc:432) *platform"
+    )
+    assert errors.reason(KeyError()) == "KeyError"
 
 
 @pytest.mark.parametrize(

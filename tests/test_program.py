@@ -7,7 +7,6 @@ import sys
 import textwrap
 
 import pytest
-import tensorflow as tf
 from absl import flags, logging
 
 from albert_tf import program
@@ -15,7 +14,6 @@ from albert_tf.errors import LostWorkerError, UserError
 from albert_tf.settings import AboveZero, setting
 
 Nothing = dataclasses.make_dataclass("Nothing", [])
-IN_A_GRAPH = "Graph execution error:\n\nDetected at node while/X\n<stack traces unavailable>\n"
 
 
 @pytest.fixture(autouse=True)
@@ -66,45 +64,6 @@ def test_stray_arguments_are_named_and_nothing_runs(run):
 
 
 @pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (OSError(errno.ENOSPC, "No space left on device", "/x"), "No space left on device: '/x'. "),
-        (OSError(errno.EACCES, "Permission denied", "/x"), "Permission denied: '/x'. "),
-        (
-            tf.errors.ResourceExhaustedError(None, None, "/x; No space left on device\nmore"),
-            "/x; No space left on device. ",
-        ),
-        (
-            tf.errors.UnknownError(None, None, f"{IN_A_GRAPH}/x; Input/output error\nmore"),
-            "/x; Input/output error. ",
-        ),
-        (
-            tf.errors.ResourceExhaustedError(None, None, f"{IN_A_GRAPH}OOM when allocating\nmore"),
-            "OOM when allocating. Memory has run out: ",
-        ),
-        (ValueError("No fingerprint:\n  /x; Permission denied"), "thing: /x; Permission denied. "),
-        (
-            tf.errors.FailedPreconditionError(None, None, "Error executing an HTTP request: no x"),
-            "Error executing an HTTP request: no x. Check the network",
-        ),
-        (
-            tf.errors.ResourceExhaustedError(None, None, "/x; Too many open files"),
-            "/x; Too many open files. Raise the limit ",
-        ),
-        (MemoryError(), "MemoryError. Memory has run out: "),
-        (ImportError("x.so: cannot map: Cannot allocate memory"), ". Memory has run out: "),
-        (RuntimeError("can't start new thread"), "can't start new thread. Memory has run out: "),
-    ],
-)
-def test_what_only_the_user_can_mend_is_one_line_with_a_remedy(run, error, message):
-    shown = run(fail_with(error))
-    assert shown.startswith("thing: ")
-    assert message in shown
-    assert "\n" not in shown
-    assert shown.endswith(".")
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--thing_folder="], "thing: --thing_folder is empty: give it a value, or leave it out."),
@@ -122,51 +81,16 @@ def test_a_mistake_in_a_flag_is_one_line(run, arguments, message):
     assert "\n" not in shown
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        tf.errors.UnavailableError(None, None, "Socket closed\nmore"),
-        tf.errors.AbortedError(None, None, "Socket closed"),
-        tf.errors.CancelledError(None, None, "Socket closed"),
-        tf.errors.DeadlineExceededError(None, None, "Socket closed"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_a_lost_machine_is_one_line_and_75(run, capsys, error):
-    assert run(fail_with(error)) == 75
-    assert capsys.readouterr().err == (
-        f"thing: Socket closed ({type(error).__name__}): a machine was lost or does not answer. "
-        "Run the same command again; a training run resumes.\n"
-    )
-
-
-def test_a_lost_worker_is_75_too_and_a_full_disk_is_not(run, capsys):
+def test_a_lost_worker_is_75_and_an_unfinished_run_too(run, capsys):
     assert run(fail_with(LostWorkerError("worker 2 has stopped."))) == 75
     assert capsys.readouterr().err == "thing: worker 2 has stopped.\n"
-    outage = tf.errors.AbortedError(None, None, "Error executing an HTTP request: libcurl code 28")
-    assert run(fail_with(outage)) == 75
-    full = tf.errors.UnavailableError(None, None, "No space left on device")
-    assert "Free some space" in run(fail_with(full))
     assert run(lambda _: program.exit_unless(False)) == 75
     assert not run(lambda _: program.exit_unless(True))
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        ImportError("libcudnn.so.9: cannot open: No such file or directory"),
-        RuntimeError("Permission denied"),
-        tf.errors.ResourceExhaustedError(None, None, "Received message larger than max"),
-        ValueError("ours"),
-        KeyError("ours"),
-        OSError(errno.EIO, "ours"),
-        AssertionError(),
-    ],
-)
-def test_a_defect_keeps_its_traceback(run, error):
-    with pytest.raises(type(error)) as raised:
-        run(fail_with(error))
-    assert raised.value is error
+def test_a_defect_keeps_its_traceback(run):
+    with pytest.raises(KeyError, match="ours"):
+        run(fail_with(KeyError("ours")))
 
 
 def test_an_interruption_is_one_line_and_130(run, monkeypatch, capsys):
