@@ -1,4 +1,7 @@
-"""The model in training: dropout, rematerialization, bfloat16, XLA."""
+"""The model in training: dropout, rematerialization, bfloat16.
+
+tests/train/test_train_step.py compares whole updates, with XLA and rematerialized ones too.
+"""
 
 import numpy as np
 import pytest
@@ -82,22 +85,6 @@ def test_every_place_of_dropout_has_its_own_mask():
     assert len(sites) == len(set(sites)) == 1 + 3 * 8
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(("dtype", "in_a_graph"), [("float32", True), ("mixed_bfloat16", False)])
-def test_rematerialization_changes_no_gradient(dtype, in_a_graph):
-    def step(**way):
-        model = make(DROPOUT, dtype=dtype, **way)
-
-        def compute():
-            return tiny.loss_and_gradients(model, tiny.batch(), seed=SEED)
-
-        return tf.function(compute, autograph=False)() if in_a_graph else compute()
-
-    plain = step()
-    assert_close(step(rematerialize=True), plain, 1e-6)
-    assert_close(step(layer_loop=True), plain, 1e-6)
-
-
 def test_rematerialization_computes_blocks_again():
     model = make(tiny.config(), rematerialize=True)
     operations = graph_of(lambda batch: tiny.loss_and_gradients(model, batch), tiny.batch())
@@ -148,20 +135,3 @@ def test_what_bfloat16_leaves_in_float32():
 
     assert types("Softmax") == types("Rsqrt") == {tf.float32}
     assert types("BatchMatMulV2") == {tf.bfloat16}
-
-
-def xla_step(model):
-    return tf.function(
-        lambda batch, seed: tiny.loss_and_gradients(model, batch, seed=seed),
-        jit_compile=True,
-        autograph=False,
-    )(tiny.batch(), SEED)
-
-
-@pytest.mark.full
-def test_xla_compiles_forward_and_backward():
-    model = make(tiny.config())
-    loss, gradients = xla_step(model)
-    expected_loss, expected = tiny.loss_and_gradients(model, tiny.batch())
-    assert loss.numpy() == pytest.approx(expected_loss.numpy(), rel=1e-5)
-    assert_close(gradients, expected, 1e-5)

@@ -42,24 +42,26 @@ def call(head, x, batch=None, **options):
     return head(tf.constant(x, tf.float32), batch or {}, **options)
 
 
-def test_classifier_and_regression():
-    pooled = vectors(3, 8)
-    for name, classes in (("classification", 4), ("regression", 1)):
-        head, weights = make(name)
-        assert {k: v.shape for k, v in weights.items()} == {
-            "output_weights": (classes, 8),
-            "output_bias": (classes,),
-        }
-        expected = pooled @ weights["output_weights"].T + weights["output_bias"]
-        assert_close(call(head, pooled)["logits"], expected, 1e-5)
-
-
-def test_multiple_choice_scores_every_choice_alike():
-    head, weights = make("multiple_choice")
-    pooled = vectors(3, 4, 8)
-    expected = (pooled @ weights["output_weights"][0]) + weights["output_bias"]
-    assert weights["output_weights"].shape == (1, 8)
-    assert_close(call(head, pooled.reshape(12, 8))["logits"], expected, 1e-5)
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("classification", (4, 8)),
+        ("regression", (1, 8)),
+        ("multi_label", (4, 8)),
+        ("multiple_choice", (1, 8)),
+        ("token_classification", (4, 8)),
+    ],
+)
+def test_heads_of_one_layer(name, shape):
+    head, weights = make(name)
+    kernel, bias = weights.values()
+    assert (kernel.shape, bias.shape) == (shape, shape[:1])
+    x = vectors(3, 4, 8)  # tokens, or the choices of an example
+    given = x.reshape(12, 8) if name == "multiple_choice" else x
+    expected = x @ kernel.T + bias
+    if name == "multiple_choice":
+        expected = expected[..., 0]
+    assert_close(call(head, given)["logits"], expected, 1e-5)
 
 
 def test_span():

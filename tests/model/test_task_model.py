@@ -54,12 +54,12 @@ def test_a_model_has_the_published_weights_and_the_outputs_of_its_head(head):
     model = tiny_tasks.make(head, dtype="mixed_bfloat16")
     weights = weight_names.weights_by_name(model)
     assert {name: tuple(weight.shape) for name, weight in weights.items()} == expected
-    graph = tf.function(lambda: model(batch), autograph=False).get_concrete_function()
-    outputs = graph()
+    with tf.GradientTape() as tape:
+        outputs = model(batch)
     assert {name: tuple(value.shape) for name, value in outputs.items()} == SHAPES[head]
     types = {tf.int32 if name.endswith("_index") else tf.float32 for name in outputs}
     assert {value.dtype for value in outputs.values()} == types
-    read = {id(variable) for variable in graph.variables}
+    read = {id(variable) for variable in tape.watched_variables()}
     pooler = {id(weight.value) for weight in model.albert.pooler.trainable_weights}
     assert pooler & read == (pooler if model.reads_pooled_output else set())
     assert model.reads_pooled_output == (head not in READ_TOKENS)
@@ -109,14 +109,3 @@ def test_a_choice_is_scored_as_if_alone():
     parts = {name: tf.split(batch[name], 4, axis=1) for name in names}
     moved = {name: tf.concat([part[k] for k in order], 1) for name, part in parts.items()}
     assert_close(made(moved)["logits"], logits[:, order], 1e-5)
-
-
-def test_the_same_weights_in_bfloat16_are_close():
-    for head in ("classification", "multiple_choice", "span"):
-        batch = tiny_tasks.batch(head)
-        single, half = (
-            tiny_tasks.make(head, dtype=dtype)(batch) for dtype in ("float32", "mixed_bfloat16")
-        )
-        for name, value in single.items():
-            distance = np.linalg.norm(half[name] - value) / np.linalg.norm(value)
-            assert 0 < distance < 3e-2, (head, name)
