@@ -32,7 +32,7 @@ from albert_tf.checkpoints import model_checkpoint
 from albert_tf.config import PRESETS
 from albert_tf.export import export_source, model_kinds, model_versions
 from albert_tf.export.onnx import int8_export, onnx_folder, onnx_runtime
-from albert_tf.export.onnx.onnx_folder import Arrays
+from albert_tf.export.onnx.onnx_runtime import Arrays
 from albert_tf.model import albert_model, weight_names
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig

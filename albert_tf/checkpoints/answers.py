@@ -6,7 +6,10 @@ that, other programs know what they have files of their own for: see `list_setti
 
 import dataclasses
 import os
+from typing import Any
 
+import msgspec
+import tensorflow as tf
 from absl import logging
 
 from albert_tf import config_io, files
@@ -22,20 +25,31 @@ OF_TASK = ("task", "config", "metrics", "step", "evaluation")
 ALL = ("task", "labels", "thresholds", "patience", "pooling", "normalize", "max_seq_length")
 
 
+class _Answers(msgspec.Struct):
+    """The content of the file."""
+
+    task: dict[str, Any] | None = None
+    config: dict[str, Any] | None = None
+    metrics: list[dict[str, Any]] | None = None
+    step: int | None = None
+    evaluation: dict[str, int | float] | None = None
+    vectors: SentenceVectors = SentenceVectors()
+
+
 def read(checkpoint: ModelCheckpoint, folder: str) -> ModelCheckpoint:
     """Returns the checkpoint with what the file in its folder adds to the format's own files."""
     path = os.path.join(folder, NAME)
-    values = files.find_object(path, NAME)
-    theirs, ours = checkpoint.run.get("task"), values.get("task")
+    answers = files.read_as(path, _Answers) if tf.io.gfile.exists(path) else _Answers()
+    theirs, ours = checkpoint.run.get("task"), answers.task
     if theirs and ours:
         one, other = map(task_table.from_header, (theirs, ours))
         if one.labels != other.labels or (one.labels and one.kind is not other.kind):
             logging.warning(f"{path} is not used: the other files are of another task.")
             return checkpoint
-    vectors = config_io.from_dict(SentenceVectors, values.pop("vectors", {}), path)
     known = {k: x for k, x in vars(checkpoint.vectors).items() if x is not None}
-    vectors = dataclasses.replace(vectors, **known)
-    return dataclasses.replace(checkpoint, run={**checkpoint.run, **values}, vectors=vectors)
+    vectors = dataclasses.replace(answers.vectors, **known)
+    run = {key: x for key in OF_TASK if (x := getattr(answers, key)) is not None}
+    return dataclasses.replace(checkpoint, run={**checkpoint.run, **run}, vectors=vectors)
 
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:

@@ -199,7 +199,7 @@ def to_config(values: Mapping[str, Any], path: str) -> AlbertConfig:
         raise UserError(f"{path}: hidden_act {activation!r} is not one of {known}. Correct it.")
     if activation == "gelu" and _VERSION not in values:
         logging.warning(
-            "hidden_act 'gelu' is read as its tanh approximation, 'gelu_new': the file names no "
+            "hidden_act 'gelu' is read as its tanh approximation, 'gelu_new': the file lacks "
             f"{_VERSION}, as files of version 1 do."
         )
         activation = "gelu_new"
