@@ -79,7 +79,7 @@ def turn_off_ynn() -> None:
     if _YNN in given or not any((Path(folder) / _KNOWS_YNN).exists() for folder in folders):
         return
     os.environ[XLA_FLAGS] = f"{given} {_YNN}=".lstrip()
-    if "tensorflow" in sys.modules and any("XLAEigen" in name for name in _name_threads()):
+    if "tensorflow" in sys.modules and _has_compiled():
         warnings.warn(
             "XLA compiled something before albert_tf was imported: its fusion with YNNPACK stays "
             f"on, and training may crash. Import albert_tf first, or set {XLA_FLAGS}={_YNN}=",
@@ -88,13 +88,12 @@ def turn_off_ynn() -> None:
         )
 
 
-def _name_threads() -> list[str]:
-    """Returns the names of this process's threads on Linux, else none."""
-    names = []
-    for path in Path("/proc/self/task").glob("*/comm"):
-        with contextlib.suppress(OSError):  # it has ended
-            names.append(path.read_text())
-    return names
+def _has_compiled() -> bool:
+    """Returns whether XLA has started its threads, as Linux names them; else False."""
+    with contextlib.suppress(OSError):  # a thread has ended
+        threads = Path("/proc/self/task").glob("*/comm")
+        return any("XLAEigen" in path.read_text() for path in threads)
+    return False
 
 
 def pack_weights_once() -> None:

@@ -103,6 +103,6 @@ def _explain(name: str, value: object, error: msgspec.ValidationError) -> str:
 
 
 @functools.cache
-def _read_types(cls: type) -> dict[str, Any]:
+def _read_types(cls: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(cls, include_extras=True)
     return {name: _PLAIN.get(kind, kind) for name, kind in hints.items()}

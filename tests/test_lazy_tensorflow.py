@@ -29,7 +29,7 @@ def test_fusion_with_ynnpack_is_off_unless_the_user_names_it(
     tmp_path, monkeypatch, given, knows, expected
 ):
     """Beside a TensorFlow that does, or does not, know YNN."""
-    monkeypatch.setattr(lazy_tensorflow, "_name_threads", list)
+    monkeypatch.setattr(lazy_tensorflow, "_has_compiled", bool)
     spec = importlib.machinery.ModuleSpec("tensorflow", None)
     spec.submodule_search_locations = [str(tmp_path)]
     header = tmp_path / lazy_tensorflow._KNOWS_YNN
@@ -54,6 +54,6 @@ def test_an_import_after_a_compilation_warns(monkeypatch):
     if tf.__version__ < "2.21":
         pytest.skip("it has no such flag")
     monkeypatch.setenv("XLA_FLAGS", "")
-    monkeypatch.setattr(lazy_tensorflow, "_name_threads", lambda: ["python", "tf_XLAEigen/7"])
+    monkeypatch.setattr(lazy_tensorflow, "_has_compiled", lambda: True)
     with pytest.warns(RuntimeWarning, match="before albert_tf was imported"):
         lazy_tensorflow.turn_off_ynn()

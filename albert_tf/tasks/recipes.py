@@ -188,7 +188,7 @@ def _fit_schedule(
     a warm-up that the user sets.
     """
     table = _read_table()
-    published, row = table["num_examples"].get(task), table["v2"].get(task)
+    published, row = table["num_examples"].get(task, 1), table["v2"].get(task)
     if row is None or "num_train_steps" in own or not config.num_train_steps:
         return config
     steps, batch = row["num_train_steps"], row["train_batch_size"]
