@@ -8,8 +8,10 @@ import re
 from collections.abc import Mapping, Set
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import safetensors.numpy
+import tensorflow as tf
 from absl import logging
 
 from albert_tf import config_io, files
@@ -102,21 +104,35 @@ CLASSES: Mapping[str, ModelClass] = {
 }
 
 
+class _Config(msgspec.Struct):
+    """What `config.json` says of the head, and of the program that wrote it."""
+
+    architectures: list[str] | None = None
+    problem_type: str | None = None
+    id2label: dict[str, Any] | None = None
+    transformers_version: str | None = None
+
+
+class _TokenizerConfig(msgspec.Struct):
+    """What `tokenizer_config.json` says of segments."""
+
+    tokenizer_class: str | None = None
+    model_input_names: list[str] | None = None
+
+
 def read(folder: str) -> ModelCheckpoint:
     """Reads weights and config; `UserError` if one is missing, damaged, or no ALBERT known here."""
     config_path = os.path.join(folder, CONFIG)
     values = files.read_object(config_path, "Hugging Face folder")
-    config = to_config(values, config_path)
+    config, theirs = to_config(values, config_path), files.read_as(config_path, _Config)
     path, arrays = hugging_face_weights.read_folder(folder)
     if halves := {x.dtype.name for x in arrays.values()} & {"float16", "bfloat16"}:
         logging.info(f"{path}: {' and '.join(sorted(halves))}; it is computed in float32 here.")
-    is_tokens = TOKENS in str(values.get("architectures"))
-    weights, skipped = hugging_face_weights.to_weights(
-        arrays, config, path, TOKENS if is_tokens else ""
-    )
-    if not _gives_segments(folder, values):
+    class_name = TOKENS if TOKENS in str(theirs.architectures) else ""
+    weights, skipped = hugging_face_weights.to_weights(arrays, config, path, class_name)
+    if not _gives_segments(folder, theirs):
         weights = _join_segments(weights, config, path)
-    task = _read_task(values, weights)
+    task = _read_task(theirs, weights)
     return ModelCheckpoint(
         source=path,
         config=config,
@@ -126,18 +142,19 @@ def read(folder: str) -> ModelCheckpoint:
     )
 
 
-def _gives_segments(folder: str, values: Mapping[str, Any]) -> bool:
+def _gives_segments(folder: str, config: _Config) -> bool:
     """Returns whether the folder's tokenizer tells the second text of a pair from the first.
 
-    That of version 5 does so only if its config lists `token_type_ids`, or it is BERT's.
+    A tokenizer of version 5 does so only if its config lists `token_type_ids`, or it is BERT's.
     """
     path = os.path.join(folder, hugging_face_vocabulary.TOKENIZER_CONFIG)
-    if not (tokenizer := files.find_object(path, "vocabulary")):
+    if not tf.io.gfile.exists(path):
         return True
-    names = tokenizer.get("model_input_names")
-    is_new = int(re.sub(r"\D.*", "", str(values.get(_VERSION, ""))) or 0) >= 5
-    is_bert = str(tokenizer.get("tokenizer_class")).startswith("Bert")
-    return "token_type_ids" in names if names is not None else is_bert or not is_new
+    tokenizer = files.read_as(path, _TokenizerConfig)
+    if tokenizer.model_input_names is not None:
+        return "token_type_ids" in tokenizer.model_input_names
+    is_new = int(re.sub(r"\D.*", "", config.transformers_version or "") or 0) >= 5
+    return (tokenizer.tokenizer_class or "").startswith("Bert") or not is_new
 
 
 def _join_segments(
@@ -157,7 +174,7 @@ def _join_segments(
     return {**weights, SEGMENTS: np.broadcast_to(table[:1], table.shape).copy()}
 
 
-def _read_task(values: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _read_task(config: _Config, weights: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """The header of the task (see `task_table.from_header`) of the head; empty if it has none."""
     if "cls/squad/output_bias" in weights:
         return {"task": "squad1"}
@@ -165,9 +182,9 @@ def _read_task(values: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> 
     outputs = weights.get("output_bias") if tags is None else tags
     if outputs is None:
         return {}
-    problem, size = values.get(PROBLEM_TYPE), len(outputs)
+    problem, size = config.problem_type, len(outputs)
     if size == 1 and problem != MULTI_LABEL:
-        classes = str(values.get("architectures") or "")
+        classes = str(config.architectures or "")
         has_class = "AlbertForSequenceClassification" in classes
         is_regression = has_class if classes else problem == REGRESSION
         # Choices have no labels.
@@ -178,15 +195,14 @@ def _read_task(values: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> 
             f"{CONFIG}: {PROBLEM_TYPE} is {problem!r} of a head of {size} outputs. Here it "
             f"is one of {', '.join(filter(None, _PROBLEMS))}. Correct it."
         )
-    names = values.get("id2label") or {i: f"LABEL_{i}" for i in range(size)}
-    names = {str(i): str(name) for i, name in names.items()}
     numbers = [str(i) for i in range(size)]
+    names = config.id2label or {i: f"LABEL_{i}" for i in numbers}
     if names.keys() != {*numbers}:
         raise UserError(
             f"{CONFIG}: id2label does not name the {size} outputs of the head by the "
             "numbers from 0 on. Correct it."
         )
-    return {"task": task_table.OWN, "kind": kind, "labels": [names[i] for i in numbers]}
+    return {"task": task_table.OWN, "kind": kind, "labels": [str(names[i]) for i in numbers]}
 
 
 def to_config(values: Mapping[str, Any], path: str) -> AlbertConfig:

@@ -77,6 +77,14 @@ class _Module(msgspec.Struct):
     path: str
 
 
+class _Settings(msgspec.Struct):
+    """What `config_sentence_transformers.json` says of prompts and of comparing vectors."""
+
+    prompts: dict[str, str | None] | None = None
+    default_prompt_name: str | None = None
+    similarity_fn_name: str | None = None
+
+
 def read(folder: str) -> ModelCheckpoint:
     """Reads encoder, vocabulary and `vectors`.
 
@@ -122,15 +130,17 @@ def read_transformer(folder: str) -> ModelCheckpoint:
 
 
 def _check_settings(path: str) -> None:
-    """Raises `UserError` if vectors are made with a prompt, or cut."""
-    values = files.find_object(path, "config of a module")
-    prompts = values.get("prompts") or {}
-    if prompts.get(values.get("default_prompt_name")) == "":  # changes nothing
-        del values["default_prompt_name"]
-    prompts = [name for name, prompt in prompts.items() if prompt]
-    similarity = values.get("similarity_fn_name")
-    others = [f"prompts ({', '.join(prompts)})"] if prompts else []
-    others += [f"similarity_fn_name {similarity}"] if similarity not in ("cosine", None) else []
+    """Raises `UserError` if vectors are made with a prompt, or cut; logs what is not kept."""
+    if not tf.io.gfile.exists(path):
+        return
+    settings, values = files.read_as(path, _Settings), files.read_object(path, _SETTINGS)
+    prompts = settings.prompts or {}
+    if prompts.get(settings.default_prompt_name or "") == "":  # changes nothing
+        values.pop("default_prompt_name", None)
+    names = [name for name, prompt in prompts.items() if prompt]
+    others = [f"prompts ({', '.join(names)})"] if names else []
+    if settings.similarity_fn_name not in ("cosine", None):
+        others.append(f"similarity_fn_name {settings.similarity_fn_name}")
     if others:
         logging.info(f"{path}: {', '.join(others)}: not kept; put prompts before your texts.")
     known = ("__version__", "prompts", "similarity_fn_name")
