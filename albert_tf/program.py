@@ -101,7 +101,7 @@ def _parse_flags(arguments: list[str]) -> list[str]:
             message = f"{' and '.join(missing)} must be given"
         end = "" if message.endswith((".", "?")) else "."
         sys.exit(f"{name}: {message}{end} --help lists the flags.")
-    for flag in flags.FLAGS.get_flags_for_module(arguments[0]):
+    for flag in map(flags.FLAGS.__getitem__, flags.FLAGS):
         if flag.value in ("", [], [""]) and flag.value != flag.default:
             sys.exit(f"{name}: --{flag.name} is empty: give it a value, or leave it out.")
     return rest
