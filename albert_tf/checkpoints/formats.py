@@ -186,9 +186,9 @@ def get_writer(name: str) -> Callable[[ModelCheckpoint, str], None]:
 def read(path: str, *, which: str = BEST) -> ModelCheckpoint:
     """Reads a checkpoint of any format: a folder, one of its files, a prefix, or an archive.
 
-    A repository of Hugging Face and a URL are downloaded (see `hub.resolve`). Of the folder of a
-    run the best checkpoint is read, else its newest; `which` may be the newest, too. Its step and
-    scores are logged.
+    A repository of Hugging Face and a URL are downloaded: see `hub.resolve` and `archives.fetch`.
+    Of the folder of a run the best checkpoint is read, else its newest; `which` may be the newest,
+    too. Its step and scores are logged.
 
     Raises `UserError` if there is nothing, an unknown format, a damaged file, or parts that do not
     agree.

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 import tiny_checkpoints
+import tiny_run
 from refusals import one_line
 
 from albert_tf.checkpoints import formats, model_checkpoint
+from albert_tf.model import weight_names
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = [name for name, format in formats.FORMATS.items() if format.write]
@@ -98,24 +100,12 @@ def test_a_difference_that_is_not_allowed_is_an_error(tmp_path, capsys, convert)
     assert {*formats.read(str(tmp_path / "out")).weights} == made.weights.keys() - {lost}
 
 
-# Top-level names of fine-tuned checkpoints of the published code, and sizes, at D = 8.
+PARTS = weight_names.parts(tiny_run.albert())
 HEADS = {
-    "classifier": {"output_weights": (3, 8), "output_bias": (3,)},
+    "classifier": PARTS["classifier"],
     "race": {"output_weights": (1, 8), "output_bias": (1,)},
-    "squad1": {"cls/squad/output_weights": (2, 8), "cls/squad/output_bias": (2,)},
-    "squad2": {
-        "start_logits/dense/kernel": (8, 1),
-        "start_logits/dense/bias": (1,),
-        "end_logits/dense_0/kernel": (16, 8),
-        "end_logits/dense_0/bias": (8,),
-        "end_logits/LayerNorm/gamma": (8,),
-        "end_logits/LayerNorm/beta": (8,),
-        "end_logits/dense_1/kernel": (8, 1),
-        "end_logits/dense_1/bias": (1,),
-        "answer_class/dense_0/kernel": (16, 8),
-        "answer_class/dense_0/bias": (8,),
-        "answer_class/dense_1/kernel": (8, 1),
-    },
+    "squad1": PARTS["squad1"],
+    "squad2": PARTS["squad2"],
 }
 POOLER = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
 
@@ -142,8 +132,7 @@ def test_fine_tuned_checkpoints_of_the_published_code(tmp_path, task, kind, left
         tiny_checkpoints.assert_same(formats.read(str(tmp_path / str(number))), made)
     allowed = "|".join(left_out) if task == "squad2" else None
     if allowed:
-        message = f"hugging_face has no place for {len(left_out)} weights of the head"
-        with one_line(message):
+        with one_line(f"hugging_face has no place for {len(left_out)} weights of the head"):
             convert(tmp_path / "in", tmp_path / "hf", "hugging_face")
         assert not (tmp_path / "hf").exists()
     lines = convert(tmp_path / "in", tmp_path / "hf", "hugging_face", allow_partial=allowed)
@@ -182,6 +171,28 @@ def test_weights_that_are_no_model_are_refused(tmp_path, convert, lost, message)
     with one_line(message):
         convert(source, tmp_path / "out", "hugging_face", allow_partial=f"{lost}|other")
     assert os.listdir(tmp_path) == ["in"]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("google", {"cross_layer_sharing": "attention"}, "cross_layer_sharing 'attention' is"),
+        (
+            "google",
+            {"num_hidden_layers": 22, "num_hidden_groups": 22},
+            "22 groups in 22 layers",
+        ),
+        ("google", {"hidden_act": "gelu_erf"}, "'gelu_erf', which the published code lacks"),
+        ("hugging_face", {"cross_layer_sharing": "ffn"}, "cross_layer_sharing 'ffn' is this"),
+        ("hugging_face", {"num_hidden_layers": 18, "num_hidden_groups": 14}, "14 groups in 18 la"),
+    ],
+)
+def test_a_model_that_programs_of_a_format_cannot_run_is_not_written(
+    tmp_path, name, changes, message
+):
+    with one_line(message):
+        formats.get_writer(name)(tiny_checkpoints.make(**changes), str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_sigterm_leaves_nothing(tmp_path, monkeypatch, convert):

@@ -131,17 +131,3 @@ def test_a_vocabulary_or_a_table_of_another_size_is_refused(tmp_path):
     tiny_checkpoints.write_config(str(tmp_path), made.config, vocab_size=60)
     with one_line("vocab_size 60, the table of words 62 rows"):
         formats.read(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"cross_layer_sharing": "attention"}, "cross_layer_sharing 'attention' is this project's"),
-        ({"num_hidden_layers": 22, "num_hidden_groups": 22}, "22 groups in 22 layers are rounded"),
-        ({"hidden_act": "gelu_erf"}, "'gelu_erf', which the published code lacks"),
-    ],
-)
-def test_a_model_that_the_published_code_cannot_run_is_not_written(tmp_path, changes, message):
-    with one_line(message):
-        google_tf1.write(tiny_checkpoints.make(**changes), str(tmp_path))
-    assert list(tmp_path.iterdir()) == []

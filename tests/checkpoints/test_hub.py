@@ -111,16 +111,19 @@ def loop(request):
         (NAME, {"/api/models": answer(403)}, "shows you no such repository.*log in"),
         (NAME, {"model.safetensors": loop}, "out of reach"),
         (NAME, {"model.safetensors": cut}, "is not here, or is incomplete in .*Run it again"),
+        ("URL", {".tar": answer(403)}, r"downloaded \(HTTP Error 403: Forbidden\).*your rights"),
+        ("URL", {".tar": cut}, "broke off after 500 of 1,000 bytes. Run it again"),
     ],
-    ids=["404", "no name", "revision", "gated", "401", "403", "loop", "cut"],
+    ids=[*("404", "no name", "revision", "gated", "401", "403", "loop", "cut"), "URL", "URL, cut"],
 )
-def test_a_failure_is_one_line(site, monkeypatch, name, faults, message):
+def test_a_failure_is_one_line(site, archive, monkeypatch, name, faults, message):
     monkeypatch.setattr("time.sleep", lambda _: None)  # between attempts
-    site.faults = faults
+    site.faults, is_url = faults, name == "URL"
     with one_line(message):
-        formats.read(name)
+        formats.read(archive if is_url else name)
+    assert not any(names for _, _, names in os.walk(constants.HF_ASSETS_CACHE))
     site.faults = {}
-    formats.read(NAME)
+    formats.read(archive if is_url else NAME)
 
 
 def test_without_a_network_the_cache_is_named(site, monkeypatch):
@@ -232,24 +235,6 @@ def test_an_archive_is_read_by_its_url(site, made, archive, tmp_path, capsys):
     formats.read(archive)
     with one_line(r"/model is not an archive\. Use one of \.tar\.gz,"):
         formats.read(f"{site.address}/model?x.tar.gz")
-
-
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        (answer(403), r"cannot be downloaded \(HTTP Error 403: Forbidden\).*your rights"),
-        (cut, "broke off after 500 of 1,000 bytes. Run it again"),
-    ],
-    ids=["403", "cut"],
-)
-def test_a_failure_of_a_url_is_one_line_and_leaves_nothing(site, archive, fault, message):
-    site.faults = {"tar.gz": fault}
-    with one_line(message):
-        formats.read(archive)
-    [*found] = (x for _, _, names in os.walk(constants.HF_ASSETS_CACHE) for x in names)
-    assert not found
-    site.faults = {}
-    formats.read(archive)
 
 
 def convert(run_program, to, *arguments):
