@@ -42,9 +42,7 @@ class AlbertConfig:
     )
     inner_group_num: int = setting("blocks a step runs, one after the other", 1)
     cross_layer_sharing: str = setting(
-        "what a group shares: `all` (ALBERT), `attention`, `ffn` or `none` (BERT)",
-        "all",
-        choices=SHARING,
+        "what a group shares: `all` in ALBERT, `none` in BERT", "all", choices=SHARING
     )
     num_attention_heads: int = setting("N", 12)
     intermediate_size: int = setting("I", 3072)

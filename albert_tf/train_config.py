@@ -41,7 +41,7 @@ class TrainConfig:
         "parts into which a replica splits its share of a batch, to save memory", 1
     )
     num_train_steps: int = setting("updates", 125_000)
-    optimizer: str = setting("`lamb` or `adamw`", "lamb", choices=("lamb", "adamw"))
+    optimizer: str = setting("LAMB as in the paper, or AdamW", "lamb", choices=("lamb", "adamw"))
     bias_correction: bool = setting(
         "of the moments, as in LAMB's paper; the published code has none", False
     )
@@ -94,7 +94,7 @@ class TrainConfig:
         "updates between two checkpoints that stay, in `kept/`; 0 keeps none", 0, host=True
     )
     max_rollbacks: Count = setting(
-        "how often to return to the last checkpoint when the loss is not finite", 0, host=True
+        "returns to the last checkpoint for a loss that is not finite; then it stops", 0, host=True
     )
 
     def __post_init__(self) -> None:
@@ -157,8 +157,7 @@ class PretrainConfig(TrainConfig):
     """One pre-training run. Defaults are the paper's (batch 4096, LAMB, 125,000 updates)."""
 
     sentence_task: str = setting(
-        "what is learnt besides masked tokens: `sop`, `nsp` or `none`, or the words behind "
-        "`phonemes`; the same as in the records",
+        "learnt besides masked tokens, as in the records; `phonemes`: the words behind them",
         "sop",
         choices=SENTENCE_TASKS,
     )
@@ -178,14 +177,12 @@ class PretrainConfig(TrainConfig):
         "share of the tokens to mask at `num_train_steps`", None
     )
     initial_output_bias: str = setting(
-        "of a new model: `zeros`, or `log_frequencies` of the tokens",
+        "of a new model; log frequencies of the tokens",
         "zeros",
         choices=("zeros", "log_frequencies"),
     )
     initial_positions: str = setting(
-        "of a new model: `truncated_normal` or `sinusoids`",
-        "truncated_normal",
-        choices=("truncated_normal", "sinusoids"),
+        "of a new model", "truncated_normal", choices=("truncated_normal", "sinusoids")
     )
     phases: tuple[Phase, ...] = setting(
         "one after the other, each on the records of its lengths; none: one phase", ()
@@ -244,9 +241,7 @@ class Lengths:
     )
     max_query_length: int = setting("questions about a text: a longer question loses its end", 64)
     label_pieces: str = setting(
-        "tags: which tokens of a word are trained, `first` or `all`",
-        "first",
-        choices=("first", "all"),
+        "tags: which tokens of a word are trained", "first", choices=("first", "all")
     )
 
 

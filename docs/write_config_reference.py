@@ -64,6 +64,7 @@ def _format_type(hint: object) -> str:
 
 def _format_section(title: str, cls: type, listed: set[tuple[str, str]]) -> str:
     hints, descriptions = typing.get_type_hints(cls), describe_fields(cls)
+    choices = {name: about.get("choices") for name, about in settings.describe(cls).items()}
     if cls is train_config.Phase:  # its fields are named like those of the run
         descriptions = describe_fields(train_config.PretrainConfig) | descriptions
     rows = []
@@ -71,8 +72,10 @@ def _format_section(title: str, cls: type, listed: set[tuple[str, str]]) -> str:
         default = _format_default(field)
         if (field.name, default) in listed:
             continue
+        kind = " ".join(f"`{x}`" for x in choices[field.name] or ())
+        kind = kind or _format_type(hints[field.name])
         rows.append(
-            f"| `{field.name}` | {_format_type(hints[field.name])} | {default} "
+            f"| `{field.name}` | {kind} | {default} "
             f"| {descriptions[field.name].replace('|', '/')} |"
         )
     table = ["| Field | Type | Default | |", "|---|---|---|---|", *rows]
