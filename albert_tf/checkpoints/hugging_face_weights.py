@@ -9,7 +9,7 @@ import io
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Set
 from typing import Any
 
 import msgspec
@@ -198,8 +198,8 @@ def map_names(config: AlbertConfig, class_name: str = "") -> dict[str, str]:
 
 
 def to_weights(
-    arrays: Mapping[str, np.ndarray], config: AlbertConfig, path: str, class_name: str = ""
-) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    arrays: Arrays, config: AlbertConfig, path: str, class_name: str = ""
+) -> tuple[Arrays, dict[str, str]]:
     """Returns their arrays as weights by published name, and {name: reason} of those left out."""
     arrays = _strip_prefixes(arrays, path)
     skipped = _find_copies(arrays, path)
@@ -215,9 +215,7 @@ def to_weights(
     return weights, skipped
 
 
-def to_arrays(
-    checkpoint: ModelCheckpoint, names: Set[str], class_name: str = ""
-) -> dict[str, np.ndarray]:
+def to_arrays(checkpoint: ModelCheckpoint, names: Set[str], class_name: str = "") -> Arrays:
     """Returns the weights of these names as their arrays; `UserError` if it runs other layers."""
     # In floating point, as `transformers` does it.
     model_checkpoint.check_groups(checkpoint, lambda step, steps, n: int(step / (steps / n)))
@@ -231,14 +229,14 @@ def to_arrays(
     }
 
 
-def _strip_prefixes(arrays: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
+def _strip_prefixes(arrays: Arrays, path: str) -> Arrays:
     names = {name: _BARE.sub("albert.", _PREFIXES.sub("", name)) for name in arrays}
     if len(set(names.values())) < len(names):
         raise UserError(f"{path} has weights twice, with several prefixes. Keep one of each.")
     return {names[name]: array for name, array in arrays.items()}
 
 
-def _find_copies(arrays: Mapping[str, np.ndarray], path: str) -> dict[str, str]:
+def _find_copies(arrays: Arrays, path: str) -> dict[str, str]:
     """Returns {name: reason} of the arrays that are not weights of their own."""
     copies = {_BUFFER: "a buffer"} if _BUFFER in arrays else {}
     for name, other in _TIED.items():
@@ -252,7 +250,7 @@ def _find_copies(arrays: Mapping[str, np.ndarray], path: str) -> dict[str, str]:
     return copies
 
 
-def _make_mapping(config: AlbertConfig) -> dict[str, np.ndarray]:
+def _make_mapping(config: AlbertConfig) -> Arrays:
     """The mapping that changes nothing, for programs that map embeddings of the hidden size, too.
 
     The published code has none then; of other sizes it is empty.
@@ -264,7 +262,7 @@ def _make_mapping(config: AlbertConfig) -> dict[str, np.ndarray]:
     return {_MAPPING_KERNEL: kernel, _MAPPING_BIAS: bias}
 
 
-def _drop_mapping(weights: dict[str, np.ndarray], path: str) -> dict[str, str]:
+def _drop_mapping(weights: Arrays, path: str) -> dict[str, str]:
     """Drops that mapping; returns {name: reason}; `UserError` if it is trained."""
     if not weights.keys() >= {_MAPPING_KERNEL, _MAPPING_BIAS}:
         return {}
