@@ -1,6 +1,5 @@
 """The one exception that a user sees, and what errors of the machine say."""
 
-import difflib
 import os
 import re
 import reprlib
@@ -67,6 +66,8 @@ def name_programs(text: str) -> str:
 
 def suggest(word: str, known: Mapping[str, str]) -> str:
     """Returns the question whether the name of the known word nearest to `word` is meant, or ""."""
+    import difflib  # a millisecond that only a mistake costs
+
     close = difflib.get_close_matches(word, known, 1)
     return f"Did you mean {known[close[0]]!r}?" if close else ""
 

@@ -49,6 +49,7 @@ PUBLISHED_SIZES = {
     "bert_xlarge": (2048, 24, 32, 8192, 2048, 0.1, "none"),
 }
 ALBERT, PRETRAIN, FINETUNE = AlbertConfig, PretrainConfig, FinetuneConfig
+LOOP = r"layer_loop needs .* Take rematerialize=true instead\.$"
 # (class, an override as of --set, part of the message)
 MISTAKES = [
     (ALBERT, "cross_layer_sharing=al", "'al' is not one of all, attention, ffn, none"),
@@ -87,6 +88,8 @@ MISTAKES = [
     (PRETRAIN, "learning_rate=Infinity", "learning_rate must be at most 1.79"),
     (PRETRAIN, "seed", "--set: 'seed' is not of the form key=value"),
     (PRETRAIN, "=3", "unknown key ''"),
+    (PRETRAIN, "layer_loop=true albert.cross_layer_sharing=ffn", LOOP),
+    (FINETUNE, "layer_loop=true albert.num_hidden_groups=2", LOOP),
     (FINETUNE, "null_answer=none", "null_answer: 'none' is not one of answer_class, null_score"),
     (FINETUNE, "temperature=0", "temperature must be more than 0.0"),
     (FINETUNE, "pooling=max", "pooling: 'max' is not one of mean, first"),
@@ -151,7 +154,7 @@ def test_pretraining_defaults_are_the_papers():
 
 def test_what_may_be_zero():
     zeros = ("num_warmup_steps", "eval_steps", "max_eval_examples", "max_rollbacks", "seed")
-    assert PretrainConfig(**dict.fromkeys(zeros, 0)).seed == 0
+    assert PretrainConfig(**dict.fromkeys(zeros, 0), layer_loop=True).seed == 0
 
 
 def test_an_unknown_key_lists_the_known_ones(tmp_path):
@@ -193,16 +196,6 @@ def test_what_makes_no_sense_names_the_file_once(tmp_path):
     with pytest.raises(UserError) as error:
         config_io.load(PretrainConfig, path)
     assert str(error.value) == f"{path}: albert: {message}"
-
-
-@pytest.mark.parametrize("kind", [PretrainConfig, FinetuneConfig])
-@pytest.mark.parametrize("changes", [{"cross_layer_sharing": "ffn"}, {"num_hidden_groups": 2}])
-def test_a_loop_needs_one_set_of_weights(kind, changes):
-    albert = AlbertConfig(**changes)
-    assert not kind(albert=albert).layer_loop
-    assert kind(layer_loop=True).layer_loop
-    with pytest.raises(UserError, match=r"^layer_loop needs .* Take rematerialize=true instead\.$"):
-        kind(albert=albert, layer_loop=True)
 
 
 @pytest.mark.parametrize(
