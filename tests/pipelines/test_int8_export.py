@@ -132,6 +132,7 @@ def test_a_score_that_falls_is_refused(run_program, flags, quantizing, change):
     assert not os.path.exists(flags["output_dir"])
 
 
+@pytest.mark.full
 def test_a_file_for_litert_is_written_if_its_score_stays(
     run_program, flags, monkeypatch, tmp_path, capsys
 ):

