@@ -26,7 +26,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     num_warmup_steps: int  # may be 0
     first_step: int = 0  # where the warm-up begins
     num_decay_steps: int = 0  # the last; before them it is constant; 0: all
-    decay: str = LINEAR  # of DECAYS
+    decay: str = LINEAR  # or `1-sqrt`
 
     def __call__(self, step) -> tf.Tensor:  # [] -> [] float32
         step = tf.maximum(tf.cast(step, tf.float32) - self.first_step, 0.0)
