@@ -4,9 +4,9 @@ import contextlib
 import subprocess
 
 import pytest
-import tiny_children
 import tiny_records
 import tiny_run
+import tiny_workers
 
 vocabulary_dir = tiny_records.vocabulary_dir
 
@@ -38,8 +38,8 @@ def test_a_checkpoint_that_does_not_fit(tmp_path):
     with small_disk(tmp_path / "disk", 4000) as disk:
         filler = disk / "filler"
         fill = f"os.system('head -c 9000000 /dev/zero > {filler} 2>&-')"
-        child = tiny_children.start(data, disk / "run", config, at_step=6, do=fill)
-        assert_one_line(tiny_children.finish(child, 1))
+        child = tiny_workers.start_run(data, disk / "run", config, at_step=6, do=fill)
+        assert_one_line(tiny_workers.finish(child, 1))
         names = {path.name for path in (disk / "run").iterdir()}
         assert "model.ckpt-4.index" in names
         assert "model.ckpt-8.index" not in names

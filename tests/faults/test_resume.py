@@ -4,8 +4,8 @@ import os
 import signal
 
 import pytest
-import tiny_children
 import tiny_run
+import tiny_workers
 
 from albert_tf.checkpoints import training_checkpoint
 from albert_tf.train import reports
@@ -32,8 +32,8 @@ def unbroken(data, tmp_path_factory):
 def test_a_killed_run_goes_on_as_if_unbroken(data, tmp_path):
     tiny_run.run(data, tmp_path / "unbroken", SETTINGS, evaluate=True)
     kill = {"at_step": 6, "do": "os.kill(os.getpid(), signal.SIGKILL)"}
-    child = tiny_children.start(data, tmp_path / "killed", SETTINGS, evaluate=True, **kill)
-    assert "interrupted" not in tiny_children.finish(child, -signal.SIGKILL)
+    child = tiny_workers.start_run(data, tmp_path / "killed", SETTINGS, evaluate=True, **kill)
+    assert "interrupted" not in tiny_workers.finish(child, -signal.SIGKILL)
     assert training_checkpoint.find_step(str(tmp_path / "killed")) == 4
     tiny_run.run(data, tmp_path / "killed", SETTINGS, evaluate=True)
     tiny_run.assert_same_end(tmp_path / "unbroken", tmp_path / "killed")
