@@ -1,14 +1,13 @@
 """bin/predict: predictions of a fine-tuned model."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
-import tiny_checkpoints
+import tiny_exports
 import tiny_program
 import tiny_runs
-from tiny_program import OWN, write, write_own
+from tiny_program import OWN, write_own
 
 import albert_tf
 from albert_tf.checkpoints import formats
@@ -44,22 +43,15 @@ def test_it_says_what_predicting_a_file_says(run, run_program, tmp_path, capsys)
     ]
 
 
-@pytest.mark.full
-@pytest.mark.usefixtures("eagerly")
-def test_pairs_and_values(run, run_program, tmp_path, capsys):
-    rows = [["good", "day", "1.5"], ["bad", "day", "-1"], ["so so", "it was", "0"]] * 2
-    write(tmp_path / "train.tsv", ["one", "other", "value"], *rows)
-    columns = ("--text_column=one", "--second_text_column=other", "--label_column=value")
-    kind = ("--task=own", "--kind=regression", f"--train_file={tmp_path}/train.tsv")
-    run(*kind, *columns, "--mode=train", "--set=eval_steps=0")
-    capsys.readouterr()
-    about = (f"--model={tmp_path}/run", "--text=good")
+def test_pairs_and_values(run_program, vocabulary, tmp_path, capsys):
+    pairs = ', "has_pairs": true'
+    run = tiny_exports.write_run(tmp_path / "run", "regression", vocabulary, more=pairs)
+    about = (f"--model={run}", "--text=good")
     assert not run_program(PROGRAM, *about, "--second_text=day")
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "good | day"
-    assert -9 < float(said[1]) < 9
     for name in ("hugging_face", "albert_tf"):
-        formats.convert(f"{tmp_path}/run", f"{tmp_path}/{name}", to_format=name)
+        formats.convert(run, f"{tmp_path}/{name}", to_format=name)
         converted = (f"--model={tmp_path}/{name}", "--text=good", "--second_text=day")
         assert not run_program(PROGRAM, *converted)
         assert float(capsys.readouterr().out.split()[-1]) == pytest.approx(float(said[1]))
@@ -73,13 +65,9 @@ def test_pairs_and_values(run, run_program, tmp_path, capsys):
 @pytest.mark.parametrize("kind", ["multi_label", "token_classification"])
 def test_labels_and_spans_are_lines(kind, is_empty, run_program, checkpoint, tmp_path, capsys):
     """From a run, and tags also from a folder of transformers, which keeps no names."""
-    labels = ["x", "y", "z"] if kind == "multi_label" else ["O", "B-A", "I-A", "B-B", "I-B"]
+    labels = tiny_exports.LABELS[kind]
     task = task_table.make_own(kind, labels)
-    part = "classifier" if kind == "multi_label" else "token_classifier"
-    made = tiny_checkpoints.make(f"{checkpoint}/vocabulary", model=part)
-    if kind == "multi_label":
-        head = {name: made.weights[name][:3] for name in ("output_weights", "output_bias")}
-        made = dataclasses.replace(made, weights={**made.weights, **head})
+    made = tiny_exports.contents(kind, f"{checkpoint}/vocabulary")
     if is_empty:  # no label applies, every word has the first tag
         [bias] = (x for name, x in made.weights.items() if name.endswith("output_bias"))
         bias += [9] + [0] * 4 if kind == "token_classification" else -9
