@@ -8,9 +8,7 @@ import subprocess
 import types
 from pathlib import Path
 
-import grpc
 import pytest
-import rest
 import stand_in
 import tensorflow as tf
 import tiny_exports
@@ -29,28 +27,23 @@ def served(request, exported):
     return model, written, Path(written, model_card.NAME).read_text()
 
 
-@pytest.fixture(scope="module")
-def address(served):
-    with stand_in.serving(served[1]) as address:
-        yield address
-
-
-def test_the_python_runs(served, address, capsys):
+def test_the_python_runs(served, capsys):
     _, folder, text = served
     (code,) = re.findall("```python\n(.*?)```", text, re.DOTALL)
-    code = code.replace("localhost:8500", address).replace("timeout=30", "timeout=300")
-    exec(code, {})
+    with stand_in.serving(folder) as address:
+        code = code.replace("localhost:8500", address).replace("timeout=30", "timeout=300")
+        exec(code, {})
     shown = capsys.readouterr().out
     for name in tiny_exports.load(folder).signatures["serving_default"].structured_outputs:
         assert f"{name} [" in shown
 
 
-def test_every_signature_is_asked_by_rest(served, address):
+def test_every_signature_is_asked_by_rest(served):
     exported_model, folder, text = served
     section = text[text.index("## Requests") : text.index("## From Python")]
     commands = re.findall(r"^    (curl (?:.*\\\n)+.*)$", section, re.MULTILINE)
     names = []
-    with grpc.insecure_channel(address) as channel, rest.serving(channel) as port:
+    with stand_in.serving_rest(folder) as port:
         for command in commands:
             command = command.replace("localhost:8501", f"127.0.0.1:{port}")
             done = subprocess.run(

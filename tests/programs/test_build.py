@@ -12,11 +12,9 @@ import sys
 import tarfile
 from pathlib import Path
 
-import grpc
 import page_data
 import pages
 import pytest
-import rest
 import stand_in
 import tensorflow as tf
 import tiny_checkpoints
@@ -244,11 +242,7 @@ def _run_curl(command):
     """Serves the newest version of the model that the address names, as a server does."""
     name = re.search(r"/models/(\w+):", command[-1])[1]
     folder = max(Path("models", name).iterdir(), key=lambda path: int(path.name))
-    with (
-        stand_in.serving(str(folder)) as address,
-        grpc.insecure_channel(address) as channel,
-        rest.serving(channel) as port,
-    ):
+    with stand_in.serving_rest(str(folder)) as port:
         words = [word.replace("localhost:8501", f"127.0.0.1:{port}") for word in command]
         done = subprocess.run([*words, "-sS", "--fail-with-body"], capture_output=True)
     assert not done.returncode, done
