@@ -12,7 +12,7 @@ from albert_tf.errors import show_fields
 from albert_tf.export.export_config import MAX_TEXT_BYTES
 from albert_tf.export.requests.token_ids import NAMES, Tensors
 from albert_tf.kinds import task_table
-from albert_tf.kinds.served import TEXT, Served
+from albert_tf.kinds.served import PAIR, TEXT, Served
 from albert_tf.model import albert_model, weight_names
 from albert_tf.model.weight_names import ENCODER, MASKED_LM
 from albert_tf.records import features
@@ -91,6 +91,15 @@ class ExportedModel(NamedTuple):
     def inputs(self) -> tuple[str, ...]:
         """Names of the inputs of the token-id signature."""
         return NAMES + self.kind.more_inputs
+
+    def list_requests(self) -> dict[str, dict[str, list[Any]]]:
+        """Returns {signature of text: {input: those of an example}}, the most usual first."""
+        entries, has_pairs = self.kind.list_requests(), self.options.has_pairs
+        if PAIR in entries and has_pairs is not None:
+            # The model was trained on one of them, and would answer the other with nonsense.
+            name = PAIR if has_pairs else TEXT
+            entries = {name: entries[name]}
+        return entries
 
     def has_part(self, part: str) -> bool:
         """Whether the checkpoint has a part of `weight_names.parts`."""

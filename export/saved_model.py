@@ -17,11 +17,17 @@ from tensorflow.types.experimental import ConcreteFunction
 from albert_tf import config_io, files
 from albert_tf.checkpoints import model_checkpoint
 from albert_tf.errors import UserError
-from albert_tf.export.model_kinds import ExportedModel
+from albert_tf.export.model_kinds import KINDS, ExportedModel
 from albert_tf.export.serving_api import PREDICT, Signature
+from albert_tf.kinds import token_lengths
+from albert_tf.kinds.base import Kind
+from albert_tf.kinds.served import Served
 from albert_tf.model import weight_names, xla
+from albert_tf.tokenizers import tokenization
+from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train_config import FinetuneConfig
 
-KIND, LABELS = "kind.txt", "labels.txt"
+KIND, LABELS, LENGTHS = "kind.txt", "labels.txt", "lengths.json"
 GRAPH = "saved_model.pb"
 
 
@@ -69,16 +75,36 @@ def trace(signature: Signature) -> ConcreteFunction:
 
 @contextlib.contextmanager
 def write_assets(model: ExportedModel) -> Iterator[list[tf.saved_model.Asset]]:
-    """Writes config, vocabulary, kind and labels into a folder that exists inside `with`."""
+    """Writes what tells a model to those who read it into a folder that exists inside `with`."""
     contents = dict(model.vocabulary)
     contents[model_checkpoint.ALBERT_CONFIG] = files.to_json(config_io.to_dict(model.config))
     contents[KIND] = f"{model.kind}\n".encode()
+    kind = model.kind if isinstance(model.kind, Kind) else None
+    contents[LENGTHS] = files.to_json(token_lengths.select(model.options.run_config, kind))
     if model.options.labels:
         contents[LABELS] = "".join(f"{label}\n" for label in model.options.labels).encode()
     with tempfile.TemporaryDirectory(prefix="albert-graph-") as folder:
         for name, content in contents.items():
             files.write_bytes(os.path.join(folder, name), content)
         yield [tf.saved_model.Asset(os.path.join(folder, name)) for name in contents]
+
+
+def read_config(folder: str) -> FinetuneConfig:
+    """Returns the config and the lengths of an export."""
+    assets = os.path.join(folder, "assets")
+    names = model_checkpoint.ALBERT_CONFIG, LENGTHS
+    albert, lengths = (files.read_object(os.path.join(assets, name), name) for name in names)
+    return config_io.from_dict(FinetuneConfig, {"albert": albert, **lengths}, assets)
+
+
+def read_assets(folder: str) -> tuple[Served, Tokenizer, FinetuneConfig] | None:
+    """Returns the kind, tokenizer and lengths of an export; None if it has no vocabulary."""
+    assets = os.path.join(folder, "assets")
+    tokenizer = tokenization.from_files(tokenization.read_files(assets), assets)
+    if tokenizer is None:
+        return None
+    kind = files.read_bytes(os.path.join(assets, KIND), KIND).decode().strip()
+    return KINDS[kind], tokenizer, read_config(folder)
 
 
 def remove_uuid(folder: str) -> None:

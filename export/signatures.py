@@ -159,13 +159,8 @@ def make_text_signatures(model: ExportedModel, answer: Function) -> dict[str, Si
     if model.tokenizer is None:
         raise UserError(f"{model.source} has no vocabulary: put it there, or take --text=false.")
     text_model = _TextModel(model, make_tokenizer(model.tokenizer), answer)
-    entries, has_pairs = model.kind.list_requests(), model.options.has_pairs
-    if PAIR in entries and has_pairs is not None:
-        # The model was trained on one of them, and would answer the other with nonsense.
-        name = PAIR if has_pairs else TEXT
-        entries = {name: entries[name]}
     signatures = {}
-    for name, example in entries.items():
+    for name, example in model.list_requests().items():
         if "options" in example:
             options = [f"At {hour}." for hour in range(8, 8 + len(model.options.labels))]
             example = {**example, "options": [options]}

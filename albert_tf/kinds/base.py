@@ -319,7 +319,7 @@ class Kind(Served):
             tokens = tokenize(chosen, tokenizer)
             sequences, cut = self.truncate(tokens, lengths)
             counts.update(cut | count_unreadable(tokens, tokenizer))
-            arrays = _make_arrays(sequences, tokenizer, lengths.max_seq_length)
+            arrays = make_arrays(sequences, tokenizer, lengths.max_seq_length)
             batch = {name: array.reshape(len(chosen), -1) for name, array in arrays.items()}
             return {**batch, features.LABEL_IDS: label_ids[rows]}
 
@@ -737,7 +737,7 @@ def warn_of_unreadable(counts: Mapping[str, int], total: int) -> None:
         )
 
 
-def _make_arrays(
+def make_arrays(
     sequences: Sequence[Sequence[Tokens]], tokenizer: Tokenizer, max_seq_length: int
 ) -> dict[str, np.ndarray]:
     """Returns [CLS] first [SEP], or [CLS] first [SEP] second [SEP]: [N, S] or [N * C, S] each."""

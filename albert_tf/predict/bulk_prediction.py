@@ -18,27 +18,22 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.data_prep.corpus import corpus_files, documents, shards
 from albert_tf.data_prep.corpus.shards import Driver, Made
 from albert_tf.errors import UserError, find_sentence, require
-from albert_tf.export import export_source, model_versions, saved_model, serving_api, signatures
-from albert_tf.export.export_config import ExportConfig, SourceConfig
-from albert_tf.kinds import base, task_table, token_lengths
-from albert_tf.kinds.base import Kind, Task
-from albert_tf.kinds.served import Served
+from albert_tf.export import export_source, saved_model
+from albert_tf.export.export_config import SourceConfig
+from albert_tf.kinds import base, token_lengths
 from albert_tf.kinds.tables import column_guess, table_files
 from albert_tf.kinds.tables.task_rows import Columns as TaskColumns
+from albert_tf.predict.predictor import Loaded, Predictor, find_version, load
 from albert_tf.run_files import BEST
-from albert_tf.tokenizers.tokenization import Tokenizer
-from albert_tf.train_config import FinetuneConfig
 from albert_tf.workfolder import WorkFolder
 
 _BLOCK_ROWS = 1024
@@ -56,10 +51,6 @@ _FLAGS = {
 # What a row has of them; of other inputs a text.
 _NOUNS = {"id": "id", "options": "list of texts"}
 _EMBEDDING = "embedding"
-
-Signature = Callable[..., Mapping[str, tf.Tensor]]
-# What `export_source.read_source` returns.
-Loaded = tuple[ModelCheckpoint, Task | None, FinetuneConfig]
 # {name of a flag of `_FLAGS`: the field, of options the fields}
 Columns = Mapping[str, str | Sequence[str]]
 
@@ -250,8 +241,8 @@ def predict(
     paths = documents.expand_inputs(input_files, _READ_WHOLE)
     inputs = documents.identify_inputs(paths)
     columns = {flag: names for flag, names in (columns or {}).items() if names}
-    loaded = None if find_version(model) else export_source.read_source(source)
-    config = loaded[2] if loaded else None
+    version = find_version(model)
+    loaded = None if version else export_source.read_source(source)
     identity = {
         "model": _identify(source, loaded),
         "inputs": inputs,
@@ -263,12 +254,11 @@ def predict(
     shares = driver.count_shares(len(paths), driver.num_processes)
     with folder.locked(driver.task_index, driver.num_tasks):
         is_alone = driver.num_processes == 1 and not driver.runner
-        text_model = load_text_model(source, loaded) if is_alone else None
+        predictor = load(source, loaded) if is_alone else None
+        config = loaded[2] if loaded else saved_model.read_config(version or "")
         del loaded  # the weights are in the model, or each process reads them itself
-        arguments = (folder, source, paths, batch_size, vectors, columns, text_model)
-        blocks = shards.run(
-            folder, make_predictor, arguments, sizes, driver, options, shares=shares
-        )
+        arguments = (folder, source, paths, batch_size, vectors, columns, predictor)
+        blocks = shards.run(folder, make_predict, arguments, sizes, driver, options, shares=shares)
         if blocks is None:
             return None
         finish(folder)
@@ -277,15 +267,6 @@ def predict(
     if config:
         token_lengths.warn_of_losses(counts, counts["rows"], config)
     return counts["rows"]
-
-
-def find_version(model: str) -> str | None:
-    """Returns the folder of the newest version of an export, or of the version named, if any."""
-    versions = model_versions.list_versions(model)
-    for folder in [model, *(os.path.join(model, str(number)) for number in versions[-1:])]:
-        if tf.io.gfile.exists(os.path.join(folder, saved_model.GRAPH)):
-            return folder
-    return None
 
 
 def _identify(source: SourceConfig, loaded: Loaded | None) -> str:
@@ -305,28 +286,26 @@ def _identify(source: SourceConfig, loaded: Loaded | None) -> str:
     return digest.hexdigest()
 
 
-def make_predictor(
+def make_predict(
     folder: WorkFolder,
     source: SourceConfig,
     paths: Sequence[str],
     batch_size: int,
     vectors: bool,
     columns: Columns,
-    model: "TextModel | None" = None,
+    predictor: Predictor | None = None,
 ) -> shards.Work:
     """Returns `predict_share(source, share, shares)`, which writes the predictions of a file.
 
     Of `shares` of a file, share k predicts the blocks k, k + shares and so on. Without the model it
     is loaded of the source.
     """
-    loaded = model or load_text_model(source)
-    if vectors:
-        outputs = loaded.run.structured_outputs  # type: ignore[attr-defined]
-        require(
-            _EMBEDDING in outputs,
-            f"--vectors is for models of sentence_embedding, which give one vector for a text; "
-            f"{source.checkpoint} gives {', '.join(sorted(outputs))}. Leave it out.",
-        )
+    loaded = predictor or load(source)
+    require(
+        loaded.gives_vectors or not vectors,
+        "--vectors is for models of sentence_embedding, which give one vector for a text: "
+        f"{source.checkpoint} gives none. Leave it out.",
+    )
     for flag in columns:
         require(
             flag in [_FLAGS[name] for name in ("id", *loaded.inputs)],
@@ -348,7 +327,7 @@ def make_predictor(
                 arrays = [name.removesuffix("jsonl") + "npy"] if vectors else []
                 read = [_read_row(path, number, row, fields) for number, row in chosen]
                 if not all(map(folder.done, [name, *arrays])):
-                    answers = _predict_block(loaded.run, path, read, batch_size)
+                    answers = _predict_block(loaded, path, read, batch_size)
                     _write_block(folder.join(name), answers, vectors)
                 yield from (Made(x, {}, 0) for x in arrays)
                 counts = loaded.count_losses([row.inputs for row in read])
@@ -457,64 +436,8 @@ def _write_block(target: str, answers: Sequence[dict[str, Any]], vectors: bool) 
     files.write_bytes(target, lines.encode(errors="backslashreplace"))
 
 
-class TextModel(NamedTuple):
-    """A model for texts.
-
-    Attributes:
-        run: its signature.
-        inputs: their names.
-        columns: those of its run.
-        count_losses: rows of inputs -> how many of them lose a part, or are unreadable; none of an
-            export, because an export does not tell how many tokens it reads.
-    """
-
-    run: Signature
-    inputs: list[str]
-    columns: Columns = MappingProxyType({})
-    count_losses: Callable[[Sequence[Mapping[str, Any]]], Mapping[str, int]] = lambda _: {}
-
-
-def load_text_model(source: SourceConfig, loaded: Loaded | None = None) -> TextModel:
-    """Loads an export, or a checkpoint as it would be exported, which may be `loaded` already.
-
-    Raises `UserError` if it takes token ids only, or is damaged.
-    """
-    if version := find_version(source.checkpoint):
-        function = saved_model.load(version)[serving_api.DEFAULT]
-        inputs = function.structured_input_signature[1]
-        if any(spec.dtype != tf.string for spec in inputs.values()):
-            raise UserError(f"{version} takes token ids. Export it without --text=false.")
-        return TextModel(function, list(inputs))
-    checkpoint, task, config = loaded or export_source.read_source(source)
-    if task is None and source.kind is None:
-        source = replace(source, kind="fill_mask")
-    model = export_source.choose(ExportConfig(source=source), checkpoint, task, config)
-    signature = signatures.make_signatures(model)[serving_api.DEFAULT]
-    header = checkpoint.run.get("task", {}).get("columns", {})
-    columns = {f"{name.removesuffix('s')}_column": value for name, value in header.items()}
-    if choices := header.get("choices"):
-        columns["choice_columns"] = choices
-    assert model.tokenizer, "signatures of text need one"
-    count_losses = functools.partial(_count_losses, model.kind, model.tokenizer, config)
-    return TextModel(saved_model.trace(signature), list(signature.inputs), columns, count_losses)
-
-
-def _count_losses(
-    kind: Served, tokenizer: Tokenizer, config: FinetuneConfig, rows: Sequence[Mapping[str, Any]]
-) -> Mapping[str, int]:
-    """Returns the counts of `Kind.truncate`; a context that is read in windows loses nothing."""
-    if isinstance(kind, Kind):
-        if kind.windowed_texts:
-            return {}
-        tokens = base.tokenize([kind.list_texts(row) for row in rows], tokenizer)
-    else:
-        tokens = [[tokenizer.encode_with_masks(row["text"])] for row in rows]
-        kind = task_table.KINDS[task_table.DEFAULT_KIND]
-    return kind.truncate(tokens, config)[1] | base.count_unreadable(tokens, tokenizer)
-
-
 def _predict_block(
-    run: Signature, path: str, rows: Sequence[Row], batch_size: int
+    predictor: Predictor, path: str, rows: Sequence[Row], batch_size: int
 ) -> list[dict[str, Any]]:
     """Returns the answers to rows, in their order; alike lengths are computed together."""
     order = sorted(range(len(rows)), key=lambda k: len(str(rows[k].inputs)))
@@ -522,54 +445,19 @@ def _predict_block(
     for begin in range(0, len(order), batch_size):
         chosen = order[begin : begin + batch_size]
         try:
-            outputs = _run_rows(run, [rows[k].inputs for k in chosen])
+            outputs = predictor([rows[k].inputs for k in chosen])
         except tf.errors.InvalidArgumentError:
-            raise _explain(run, path, [rows[k] for k in chosen]) from None
+            raise _explain(predictor, path, [rows[k] for k in chosen]) from None
         for k, output in zip(chosen, outputs, strict=True):
             answers[k] = {**rows[k].identity, **output}
     return answers
 
 
-def _run_rows(run: Signature, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns {output: value} of each row, as JSON has them."""
-    if len({len(row.get("options", ())) for row in rows}) > 1:
-        raise tf.errors.InvalidArgumentError(None, None, "the numbers of options differ.")
-    outputs = run(**{name: tf.constant([row[name] for row in rows]) for name in rows[0]})
-    values = {name: _to_json(value.numpy()) for name, value in sorted(outputs.items())}
-    return [_tidy({name: value[k] for name, value in values.items()}) for k in range(len(rows))]
-
-
-def _tidy(output: dict[str, Any]) -> dict[str, Any]:
-    """Returns the outputs of a row without what pads it, and probabilities under their labels."""
-    if classes := output.pop("classes", None):
-        values = output["probabilities"]
-        output = {**output, "probabilities": dict(zip(classes, values, strict=True))}
-    names: tuple[str, ...] = ()
-    length = 0
-    if "input_mask" in output:
-        names, length = ("input_ids", "input_mask", "sequence_output"), sum(output["input_mask"])
-    elif "num_labels" in output:
-        names, length = ("labels",), output["num_labels"]
-    elif "num_spans" in output:
-        names, length = tuple(x for x in output if x.startswith("span_")), output["num_spans"]
-    elif "tokens" in output:
-        names, length = ("tokens", "probabilities"), sum(map(any, output["tokens"]))
-    return {name: x[:length] if name in names else x for name, x in output.items()}
-
-
-def _to_json(array: np.ndarray) -> list:
-    if array.dtype == object:
-        return np.char.decode(array.astype(bytes), "utf-8").tolist()
-    if np.issubdtype(array.dtype, np.floating):
-        return array.astype(str).astype(float).tolist()  # 0.1, where float(x) has 17 digits
-    return array.tolist()
-
-
-def _explain(run: Signature, path: str, rows: Sequence[Row]) -> UserError:
+def _explain(predictor: Predictor, path: str, rows: Sequence[Row]) -> UserError:
     """Returns the error of the first row of a batch that the model refuses."""
     for row in rows:
         try:
-            _run_rows(run, [row.inputs])
+            predictor([row.inputs])
         except tf.errors.InvalidArgumentError as error:
             return UserError(f"{path}, row {row.number}: {find_sentence(error)}")
     return UserError(f"{path}, rows {rows[0].number} to {rows[-1].number} do not go together.")

@@ -21,7 +21,7 @@ from albert_tf.data_prep.corpus import worker_processes
 from albert_tf.data_prep.corpus.shards import Driver
 from albert_tf.errors import UserError
 from albert_tf.export import saved_model
-from albert_tf.predict import bulk_prediction
+from albert_tf.predict import bulk_prediction, predictor
 
 load_once = functools.cache(saved_model.load)
 TEXTS = ["a good day", "", "it was so so", "한국어", "good " * 40, "a\u2028b"]
@@ -249,9 +249,9 @@ def test_half_a_character_is_replaced_in_a_text_and_kept_in_an_id(predict):
 
 def test_a_model_is_a_folder_of_versions_or_one_of_them(export, tmp_path):
     model = Path(export())
-    assert bulk_prediction.find_version(str(model)) == str(model / "1")
-    assert bulk_prediction.find_version(str(model / "1")) == str(model / "1")
-    assert bulk_prediction.find_version(str(tmp_path)) is None
+    assert predictor.find_version(str(model)) == str(model / "1")
+    assert predictor.find_version(str(model / "1")) == str(model / "1")
+    assert predictor.find_version(str(tmp_path)) is None
 
 
 def test_a_table_gets_the_predictions_beside_its_columns(predict, to_file):
@@ -279,19 +279,19 @@ def test_a_table_gets_the_predictions_beside_its_columns(predict, to_file):
 def test_tsv_has_no_quotes_and_choices_are_columns(to_file, monkeypatch):
     asked = []
 
-    def run(**inputs):
-        asked.append({name: value.numpy().tolist() for name, value in inputs.items()})
-        probabilities = tf.constant([[0.1, 0.3, 0.2, 0.15, 0.25]])
-        classes = tf.constant([["A", "B", "C", "D", "E"]])
-        return {"choice": classes[:, 1], "classes": classes, "probabilities": probabilities}
+    def answer(rows):
+        asked.extend(rows)
+        values = dict(zip("ABCDE", (0.1, 0.3, 0.2, 0.15, 0.25), strict=True))
+        return [{"choice": "B", "probabilities": values}] * len(rows)
 
-    model = bulk_prediction.TextModel(run, ["passage", "question", "options"])
-    monkeypatch.setattr(bulk_prediction, "load_text_model", lambda *_: model)
+    inputs = ["passage", "question", "options"]
+    model = predictor.Predictor(inputs, False, answer, lambda rows: {})
+    monkeypatch.setattr(bulk_prediction, "load", lambda *_: model)
     content = b'story\task\ta\tb\tc\td\te\na "day"\tis it _ ?\tgood\tso\tit\ta\tb\n'
     columns = {"text_column": "story", "second_text_column": "ask", "choice_columns": [*"abcde"]}
     [row] = read_table(to_file("out.tsv", {"a.tsv": content}, columns))
-    options = [[b"good", b"so", b"it", b"a", b"b"]]
-    assert asked == [{"passage": [b'a "day"'], "question": [b"is it _ ?"], "options": options}]
+    options = ["good", "so", "it", "a", "b"]
+    assert asked == [{"passage": 'a "day"', "question": "is it _ ?", "options": options}]
     assert (row["story"], row["choice"], row["probability_E"]) == ('a "day"', "B", "0.25")
 
 
