@@ -82,7 +82,8 @@ def check(config: Any) -> None:
 
     Values become those of the type: a list a tuple, a whole number a float.
     """
-    kinds = _read_types(type(config))
+    cls: Any = type(config)
+    kinds = _read_types(cls)
     for name, about in describe(type(config)).items():
         value = getattr(config, name)
         if "choices" in about and value is not None:

@@ -89,22 +89,18 @@ def write_assets(model: ExportedModel) -> Iterator[list[tf.saved_model.Asset]]:
         yield [tf.saved_model.Asset(os.path.join(folder, name)) for name in contents]
 
 
-def read_config(folder: str) -> FinetuneConfig:
-    """Returns the config and the lengths of an export."""
-    assets = os.path.join(folder, "assets")
-    names = model_checkpoint.ALBERT_CONFIG, LENGTHS
-    albert, lengths = (files.read_object(os.path.join(assets, name), name) for name in names)
-    return config_io.from_dict(FinetuneConfig, {"albert": albert, **lengths}, assets)
-
-
 def read_assets(folder: str) -> tuple[Served, Tokenizer, FinetuneConfig] | None:
-    """Returns the kind, tokenizer and lengths of an export; None if it has no vocabulary."""
+    """Returns the kind, tokenizer and lengths of an export; None if it does not tell them."""
     assets = os.path.join(folder, "assets")
+    if not tf.io.gfile.exists(path := os.path.join(assets, LENGTHS)):
+        return None
     tokenizer = tokenization.from_files(tokenization.read_files(assets), assets)
     if tokenizer is None:
         return None
-    kind = files.read_bytes(os.path.join(assets, KIND), KIND).decode().strip()
-    return KINDS[kind], tokenizer, read_config(folder)
+    kind, albert = (os.path.join(assets, x) for x in (KIND, model_checkpoint.ALBERT_CONFIG))
+    values = {"albert": files.read_object(albert, "config"), **files.read_object(path, LENGTHS)}
+    config = config_io.from_dict(FinetuneConfig, values, assets)
+    return KINDS[files.read_bytes(kind, KIND).decode().strip()], tokenizer, config
 
 
 def remove_uuid(folder: str) -> None:

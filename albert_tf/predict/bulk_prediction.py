@@ -6,61 +6,34 @@ several share a file: each reads all of it, and predicts every n-th block. One f
 of these when they are complete.
 """
 
-import contextlib
-import csv
 import functools
-import gzip
 import hashlib
 import io
 import itertools
 import json
 import os
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.data_prep.corpus import corpus_files, documents, shards
+from albert_tf.data_prep.corpus import documents, shards
 from albert_tf.data_prep.corpus.shards import Driver, Made
 from albert_tf.errors import UserError, find_sentence, require
 from albert_tf.export import export_source, saved_model
 from albert_tf.export.export_config import SourceConfig
 from albert_tf.kinds import base, token_lengths
-from albert_tf.kinds.tables import column_guess, table_files
-from albert_tf.kinds.tables.task_rows import Columns as TaskColumns
+from albert_tf.predict import input_rows, output_files
+from albert_tf.predict.input_rows import Columns, Row
 from albert_tf.predict.predictor import Loaded, Predictor, find_version, load
 from albert_tf.run_files import BEST
 from albert_tf.workfolder import WorkFolder
 
 _BLOCK_ROWS = 1024
-_BLOCK = re.compile(r"predictions-(\d+)-(\d+)\.jsonl")
-_TABLES = (".csv", ".tsv")
-_READ_WHOLE = (*_TABLES, ".json")
-# {input of a model, or the `id`: the flag that names the field of it}, as those of own data.
-_FLAGS = {
-    "id": "id_column",
-    **dict.fromkeys(("text", "passage", "context"), "text_column"),
-    **dict.fromkeys(("text_pair", "question"), "second_text_column"),
-    "options": "choice_columns",
-}
-
-# What a row has of them; of other inputs a text.
-_NOUNS = {"id": "id", "options": "list of texts"}
 _EMBEDDING = "embedding"
-# {name of a flag of `_FLAGS`: the field, of options the fields}
-Columns = Mapping[str, str | Sequence[str]]
-
-
-class Row(NamedTuple):
-    """A row of a file: its number, its `id` or that number, and the inputs of the model."""
-
-    number: int
-    identity: dict[str, Any]
-    inputs: dict[str, Any]
 
 
 def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any) -> None:
@@ -71,7 +44,7 @@ def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any
 
     Raises `UserError` as `predict` does, or if the file already exists.
     """
-    is_table = output.endswith(_TABLES)
+    is_table = output.endswith(input_rows.TABLES)
     require(
         is_table or output.endswith((".jsonl", ".jsonl.gz")),
         f"--output: {output} must end with .jsonl, .jsonl.gz, .csv or .tsv.",
@@ -80,9 +53,9 @@ def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any
         driver.num_tasks == 1, "--output is for one machine: with --num_tasks name --output_dir."
     )
     require(not arguments["vectors"], "--vectors makes several files: name --output_dir.")
-    paths = documents.expand_inputs(arguments["input_files"], _READ_WHOLE)
+    paths = documents.expand_inputs(arguments["input_files"], input_rows.READ_WHOLE)
     if is_table:
-        _check_table(output, paths)
+        output_files.check_table(output, paths)
     folder = f"{output}.parts"
     if tf.io.gfile.exists(output):
         require(
@@ -94,7 +67,9 @@ def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any
             tf.io.gfile.rmtree(folder)
         print(f"{output} is complete.")
         return
-    write = functools.partial(_write_table, paths) if is_table else _join_blocks
+    write = (
+        functools.partial(output_files.write_table, paths) if is_table else output_files.join_blocks
+    )
 
     def finish(work: WorkFolder) -> None:
         work.put("joined", lambda path: write(folder, output, path))
@@ -104,101 +79,6 @@ def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any
 
     rows = predict(model, output_dir=folder, driver=driver, finish=finish, **arguments)
     print(f"{output}: {rows:,} rows")
-
-
-def _check_table(output: str, paths: Sequence[str]) -> None:
-    """Raises `UserError` unless the rows of all files fit into one table."""
-    # A cell of .tsv holds no tab or line break; others may.
-    allowed = (".tsv",) if output.endswith(".tsv") else _READ_WHOLE
-    headers = []
-    for path in paths:
-        kind = corpus_files.find_type(path)
-        require(
-            kind in allowed or (output.endswith(".csv") and not corpus_files.is_table(path)),
-            f"--output: {output} has the columns of the input, and {path} is not a table of its "
-            "kind. Name an output that ends with .csv, or with .jsonl for .jsonl and .parquet "
-            "files.",
-        )
-        table = table_files.read_table(path) if kind in _READ_WHOLE else None
-        headers.append(table.columns if table else ["text"])
-        for number, row in table.rows if table and kind == ".json" else ():
-            require(
-                [*row] == headers[-1],
-                f"--output: {path}, entry {number}: it has other fields than the first one, which "
-                "no table can. Name an output that ends with .jsonl.",
-            )
-        require(
-            headers[0] == headers[-1],
-            f"--output: {paths[0]} and {path} have other columns. Predict each into its own file.",
-        )
-
-
-def _list_blocks(folder: str) -> list[str]:
-    """Returns the files of predictions in the order of the rows."""
-    matches = filter(None, map(_BLOCK.fullmatch, tf.io.gfile.listdir(folder)))
-    names = {tuple(map(int, match.groups())): match[0] for match in matches}
-    return [os.path.join(folder, names[key]) for key in sorted(names)]
-
-
-def _write_table(paths: Sequence[str], folder: str, output: str, temporary: str) -> None:
-    """Writes the rows of the input, each followed by its prediction."""
-    options: dict[str, Any] = {"lineterminator": "\n"}
-    if output.endswith(".tsv"):  # a quotation mark is a character like any other
-        options |= {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None}
-    with tf.io.gfile.GFile(temporary, "w") as file:
-        try:
-            csv.writer(file, **options).writerows(_join_tables(paths, folder))
-        except csv.Error:  # only .tsv refuses a character
-            raise UserError(
-                f"--output: a prediction has a tab or a line break, which {output} cannot "
-                "hold. Name an output that ends with .csv."
-            ) from None
-
-
-def _join_tables(paths: Sequence[str], folder: str) -> Iterator[list[str]]:
-    """Yields the header and the rows, lists as JSON; without rows, the header of the input."""
-    answers = (
-        json.loads(line)
-        for block in _list_blocks(folder)
-        for line in files.read_bytes(block, "predictions").splitlines()  # of bytes: not at U+2028
-    )
-    is_empty = True
-    for path in paths:
-        for _, row in _read_rows(path, (), lambda _: None):
-            answer = _flatten(next(answers), row)
-            if is_empty:
-                yield [*row, *answer]
-            is_empty = False
-            cells = [*row.values(), *answer.values()]
-            yield [x if isinstance(x, str) else json.dumps(x) for x in cells]
-    if is_empty:
-        yield table_files.read_table(paths[0]).columns
-
-
-def _flatten(answer: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
-    """Returns the columns of an answer: one for the probability of each label.
-
-    One whose name is among the `columns` of the input gets `predicted_` before it.
-    """
-    flat: dict[str, Any] = {}
-    for name, value in answer.items():
-        if isinstance(value, dict):
-            flat |= {f"probability_{label}": x for label, x in value.items()}
-        elif name not in ("id", "row"):
-            flat[name] = value
-    return {f"predicted_{x}" if x in columns else x: value for x, value in flat.items()}
-
-
-def _join_blocks(folder: str, output: str, temporary: str) -> None:
-    """Writes one file of those in a folder."""
-    with tf.io.gfile.GFile(temporary, "wb") as file, contextlib.ExitStack() as stack:
-        target = file
-        file.write(b"")  # else there is no file if there are no rows
-        if output.endswith(".gz"):
-            # Without name and time: the same predictions are the same file.
-            target = stack.enter_context(gzip.GzipFile("", "wb", 6, file, 0))
-        for block in _list_blocks(folder):
-            target.write(files.read_bytes(block, "predictions"))
 
 
 def predict(
@@ -238,7 +118,7 @@ def predict(
     if kind is None and vectors:
         kind = "sentence_embedding"
     source = SourceConfig(checkpoint=model, which=which, kind=kind, labels=tuple(labels))
-    paths = documents.expand_inputs(input_files, _READ_WHOLE)
+    paths = documents.expand_inputs(input_files, input_rows.READ_WHOLE)
     inputs = documents.identify_inputs(paths)
     columns = {flag: names for flag, names in (columns or {}).items() if names}
     version = find_version(model)
@@ -255,7 +135,7 @@ def predict(
     with folder.locked(driver.task_index, driver.num_tasks):
         is_alone = driver.num_processes == 1 and not driver.runner
         predictor = load(source, loaded) if is_alone else None
-        config = loaded[2] if loaded else saved_model.read_config(version or "")
+        _, _, config = loaded or saved_model.read_assets(version or "") or (None, None, None)
         del loaded  # the weights are in the model, or each process reads them itself
         arguments = (folder, source, paths, batch_size, vectors, columns, predictor)
         blocks = shards.run(folder, make_predict, arguments, sizes, driver, options, shares=shares)
@@ -308,16 +188,16 @@ def make_predict(
     )
     for flag in columns:
         require(
-            flag in [_FLAGS[name] for name in ("id", *loaded.inputs)],
+            flag in [input_rows.FLAGS[name] for name in ("id", *loaded.inputs)],
             f"--{flag}: the model takes {', '.join(loaded.inputs)} alone. Leave it out.",
         )
 
     def predict_share(source: int, share: int, shares: int) -> Iterator[Made]:
         path = paths[source]
-        fields = _find_fields(path, loaded.inputs, columns, loaded.columns)
-        named = [part for field in fields.values() for part in _list_parts(field)]
+        fields = input_rows.find_fields(path, loaded.inputs, columns, loaded.columns)
+        named = [part for field in fields.values() for part in input_rows.list_parts(field)]
         progress: list[int] = []
-        rows = _read_rows(path, named, progress.append)
+        rows = input_rows.read_rows(path, named, progress.append)
         for block in itertools.count():
             chosen = list(itertools.islice(rows, _BLOCK_ROWS))
             if not chosen:
@@ -325,7 +205,7 @@ def make_predict(
             if block % shares == share:
                 name = f"predictions-{source:05d}-{block:05d}.jsonl"
                 arrays = [name.removesuffix("jsonl") + "npy"] if vectors else []
-                read = [_read_row(path, number, row, fields) for number, row in chosen]
+                read = [input_rows.read_row(path, number, row, fields) for number, row in chosen]
                 if not all(map(folder.done, [name, *arrays])):
                     answers = _predict_block(loaded, path, read, batch_size)
                     _write_block(folder.join(name), answers, vectors)
@@ -335,92 +215,6 @@ def make_predict(
             progress.clear()
 
     return predict_share
-
-
-def _read_rows(
-    path: str, fields: Sequence[str], on_progress: Callable[[int], Any]
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (number of the row or line, {field: value}); see `corpus_files.read_objects`."""
-    if corpus_files.find_type(path) not in _READ_WHOLE:
-        yield from corpus_files.read_objects(path, fields, on_progress)
-        return
-    yield from table_files.read_table(path).rows
-    on_progress(corpus_files.get_size(path))
-
-
-def _list_parts(field: str | Sequence[str]) -> list[str]:
-    """Returns the names of the fields that an input is read from."""
-    return [field] if isinstance(field, str) else [*field]
-
-
-def _find_fields(
-    path: str, names: Sequence[str], columns: Columns, trained: Columns
-) -> dict[str, str | Sequence[str]]:
-    """Returns {input of the model, or `id`: its field}, or the fields of the options.
-
-    Where the user names no column, the column that trained the model is used, if the rows have it.
-    In a table without any of these names the only column of texts is used.
-    """
-    fields = {name: columns.get(_FLAGS[name], name) for name in ("id", *names)}
-    own = {name: x for name in names if (x := trained.get(_FLAGS[name]))}
-    if is_whole := corpus_files.find_type(path) in _READ_WHOLE:
-        known = table_files.read_table(path).columns
-    else:
-        wanted = [part for field in own.values() for part in _list_parts(field)]
-        known = [*next(corpus_files.read_objects(path, wanted, lambda _: None), (0, {}))[1]]
-    for name in names:
-        if _FLAGS[name] in columns:
-            continue
-        if name in own and {*_list_parts(own[name])} <= {*known}:
-            fields[name] = own[name]
-        elif is_whole and name not in known and names == ["text"]:
-            chosen = column_guess.complete(
-                TaskColumns(), path, has_numbers=False, needs_label=False
-            )
-            fields[name] = chosen.text
-    return fields
-
-
-def _read_row(
-    path: str, number: int, row: Mapping[str, Any], fields: Mapping[str, str | Sequence[str]]
-) -> Row:
-    """Returns a row whose inputs have the names that they have in the model.
-
-    Raises `UserError` unless each is a text, or the options a list of texts. An `id` may be
-    missing, but not a field that the user names for it.
-    """
-    where = f"{path}, row {number}"
-    identity: dict[str, Any] = {"row": number}
-    inputs: dict[str, Any] = {}
-    for name, field in fields.items():
-        noun, use = _NOUNS.get(name, "text"), "" if name == "id" else ", which the model takes"
-        missing = [part for part in _list_parts(field) if part not in row]
-        if missing and field == "id":
-            continue
-        if missing:
-            known = f" It has {', '.join(row)}." if row else ""
-            raise UserError(
-                f"{where}: it has no {noun} {missing[0]!r}{use}. Name the field of it with "
-                f"--{_FLAGS[name]}.{known}"
-            )
-        value = row[field] if isinstance(field, str) else [row[part] for part in field]
-        if name == "id":
-            identity = {"id": value}
-            continue
-        texts = value if isinstance(value, list) else [value]
-        require(
-            isinstance(value, list) == (name == "options")
-            and all(isinstance(text, str) for text in texts),
-            f"{where}: it has no {noun} {field!r}{use}.",
-        )
-        texts = [_replace_surrogates(text) for text in texts]
-        inputs[name] = texts if name == "options" else texts[0]
-    return Row(number, identity, inputs)
-
-
-def _replace_surrogates(text: str) -> str:
-    """JSON can write half of a character, which TensorFlow does not take."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _write_block(target: str, answers: Sequence[dict[str, Any]], vectors: bool) -> None:

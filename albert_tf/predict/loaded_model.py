@@ -1,13 +1,11 @@
 """A trained model in memory that takes texts: what `albert_tf.load` returns."""
 
-import contextlib
 import json
 import os
-import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import keras
@@ -23,24 +21,20 @@ from albert_tf.errors import UserError, require, require_choice
 from albert_tf.export import export_source, model_kinds
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.kinds import task_table, token_lengths
-from albert_tf.kinds.base import TOKENS, Kind, Label, Prediction, Records, Task
-from albert_tf.kinds.tables.task_rows import Columns, DataSource, are_quantities
-from albert_tf.model import weight_names, xla
+from albert_tf.kinds.base import TOKENS, Kind, Prediction, Records, Task
+from albert_tf.model import weight_names
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
-from albert_tf.predict import search
+from albert_tf.predict import arguments, predictor, search
+from albert_tf.predict.arguments import Inputs, Texts
+from albert_tf.predict.predictor import Compute
 from albert_tf.records import features
 from albert_tf.run_files import BEST
 from albert_tf.tasks import finetuned_model
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
-from albert_tf.train.start import Start
 from albert_tf.train_config import DTYPES, POOLINGS, FinetuneConfig
 
 _BATCH = 32  # sequences that are computed at once
-
-Compute = Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]]
-Texts = Sequence[str] | np.ndarray  # one text alone, too
-Inputs = Sequence[str | Sequence[str]] | np.ndarray
 
 
 class Guess(NamedTuple):
@@ -121,7 +115,7 @@ class LoadedModel:
             normalize=normalize,
         )
         compute = model_kinds.KINDS[options.kind].serve
-        rows = _as_tuples(texts, 1)
+        rows = arguments.as_tuples(texts, 1)
         if not rows:
             return np.zeros((0, self.config.hidden_size), np.float32)
         records = self._encode(rows, task_table.KINDS[options.kind])
@@ -139,7 +133,7 @@ class LoadedModel:
         The score is the cosine of the vectors of `embed`. `texts` may be more than fit the memory:
         they are read once.
         """
-        rows = [text for (text,) in _as_tuples(queries, 1)]
+        rows = [text for (text,) in arguments.as_tuples(queries, 1)]
         return search.search(self.embed, rows, texts, top_k)
 
     def fill_mask(self, texts: Texts, *, top_k: int = 5) -> list[list[list[Guess]]]:
@@ -154,7 +148,7 @@ class LoadedModel:
                 f"{self.checkpoint.source} has no masked-LM head, which guesses need. "
                 "Take a pre-trained checkpoint."
             )
-        return [self._guess_masked(text, top_k) for (text,) in _as_tuples(texts, 1)]
+        return [self._guess_masked(text, top_k) for (text,) in arguments.as_tuples(texts, 1)]
 
     def _guess_masked(self, text: str, top_k: int) -> list[list[Guess]]:
         tokenizer = self._require_tokenizer()
@@ -209,7 +203,7 @@ class LoadedModel:
             )
         if self.task.kind.gives_vectors:
             raise UserError(f"{self.checkpoint.source} gives vectors, no predictions: use embed.")
-        rows = _as_tuples(inputs, self.task.kind.count_texts(self.task))
+        rows = arguments.as_tuples(inputs, self.task.kind.count_texts(self.task))
         if not rows:
             return []
         task, kind = self.task, self.task.kind
@@ -237,7 +231,7 @@ class LoadedModel:
                 f"encode is not for {kind.windowed_texts}: train them with bin/run_finetuning."
             )
         number = kind.count_texts(self.task) if self.task else None
-        rows = _as_tuples(inputs, number)
+        rows = arguments.as_tuples(inputs, number)
         stand_in = ("",) * (number or 1)  # gives the shape where there are no rows
         records = self._encode(rows or [stand_in], kind)
         batch = records.make_batch(slice(None))
@@ -271,78 +265,19 @@ class LoadedModel:
         Raises:
             UserError: the inputs and labels do not fit each other, or the kind.
         """
-        from albert_tf.data_prep.task_data.task_source import DataArguments
-        from albert_tf.pipelines import finetuning
-        from albert_tf.tasks.recipes import ConfigOverrides
-        from albert_tf.train import devices
+        from albert_tf.predict import fitting  # training takes long to import
 
         if output_dir is None:
             self._folder = tempfile.TemporaryDirectory(prefix="albert-fit-")
-        folder = output_dir or self._folder.name
-        is_pair = dev is None or (isinstance(dev, tuple) and len(dev) == 2)
-        require(is_pair, "dev: give a tuple of inputs and labels.")
-        tables = {"train": (inputs, labels), **({"dev": dev} if dev else {})}
-        paths = {split: os.path.join(folder, f"{split}.jsonl") for split in tables}
-        for split, (texts, given) in tables.items():
-            columns = _write_table(paths[split], texts, given)
-        values = _as_list(labels)
-        kind, known = self._choose_task(values, kind)
-        source = DataSource(columns=columns)
-        require(
-            known is not None or kind != task_table.DEFAULT_KIND or len(_list_names(values)) != 1,
-            "labels: all are the same. Give inputs of two labels or more.",
-        )
-        data = DataArguments(source=source, kind=kind, labels=known or ())
+            output_dir = self._folder.name
         changes = {"num_train_steps": 0, "num_train_epochs": epochs, **changes}
-        overrides = ConfigOverrides(
-            overrides=tuple(f"{name}={json.dumps(value)}" for name, value in changes.items())
-        )
-        start = self._make_start(folder, init_head=known is not None)
-        strategy, run = devices.choose_strategy(), os.path.join(folder, "run")
-        with _naming_arguments(paths):
-            cache, names = os.path.join(folder, "cache"), ["train", "dev"]
-            training = finetuning.prepare(data, paths, names, start, overrides, None, cache)
-            is_finished = finetuning.make_trainer(training, run, strategy).run()
-        if not is_finished:
-            raise KeyboardInterrupt
-        tuned = finetuned_model.read_finetuned(run, None, ConfigOverrides())
-        scores, _ = finetuning.evaluate(tuned, strategy, training.datasets["dev"], run, scored=True)
+        model = fitting.Model(self._snapshot(), self.task, self.run_config)
+        run, scores = fitting.fit(model, inputs, labels, dev, kind, output_dir, changes)
         loaded = load(run)
         self._graphs.clear()
         self.checkpoint, self.model = loaded.checkpoint, loaded.model
         self.task, self.run_config = loaded.task, loaded.run_config
         return scores
-
-    def _choose_task(
-        self, labels: Sequence[Any], kind: str | None
-    ) -> tuple[str, tuple[str, ...] | None]:
-        """Returns the kind of the task to learn, and the model's labels if they are the same."""
-        chosen, task = kind or _choose_kind(labels), self.task
-        if not task:
-            return chosen, None
-        if not kind and chosen == task_table.DEFAULT_KIND:  # of other kinds, names are labels, too
-            chosen = task.kind.name
-        is_same = chosen == task.kind.name and (
-            not task.labels or {*task.labels} >= _list_names(labels)
-        )
-        return chosen, task.labels if is_same else None
-
-    def _make_start(self, folder: str, *, init_head: bool) -> Start:
-        """Writes the present weights for a run to start from.
-
-        Raises `UserError` if the run in `folder` started from others.
-        """
-        path, snapshot = os.path.join(folder, "start"), self._snapshot()
-        if not tf.io.gfile.exists(path):
-            formats.write_folder(snapshot, path)
-        start = Start(init_checkpoint=path, init_head=init_head)
-        before, after = start.read(self.run_config).weights, snapshot.weights
-        require(
-            before.keys() == after.keys()
-            and all(np.array_equal(x, before[name]) for name, x in after.items()),
-            f"{folder} has a run that started from other weights. Name another output_dir.",
-        )
-        return start
 
     def evaluate(self, inputs: Inputs, labels: Sequence[Any]) -> dict[str, float]:
         """Returns the scores of the predictions of labelled inputs, as `fit` takes them.
@@ -355,10 +290,10 @@ class LoadedModel:
         assert self.task, "predict refuses a model without"
         if self.task.kind.windowed_texts:
             raise UserError(f"evaluate is not for {self.task.kind}: take bin/run_finetuning.")
-        values = _as_list(labels)
+        values = arguments.as_list(labels)
         require(len(values) == len(predicted), f"{len(values)} labels for {len(predicted)} inputs.")
         gold = [
-            {"id": str(k), "label": _parse_label(self.task, x, f"label {k}")}
+            {"id": str(k), "label": arguments.parse_label(self.task, x, f"label {k}")}
             for k, x in enumerate(values)
         ]
         by_id = {str(k): prediction for k, prediction in enumerate(predicted)}
@@ -451,10 +386,8 @@ class LoadedModel:
         return self.tokenizer
 
     def _encode(self, rows: Sequence[tuple[str, ...]], kind: Kind) -> Records:
-        examples = [kind.make_example(str(number), row) for number, row in enumerate(rows)]
         labels = self.task.labels if self.task else ()
-        tokenizer = self._require_tokenizer()
-        return kind.encode(examples, tokenizer, labels, self.run_config, trains=True)
+        return predictor.encode(kind, rows, self._require_tokenizer(), labels, self.run_config)
 
     @cached_property
     def _graphs(self) -> dict[Any, Compute]:
@@ -462,18 +395,9 @@ class LoadedModel:
         return {}
 
     def _trace(self, compute: Compute, example: Mapping[str, tf.Tensor], choices: Any) -> Compute:
-        """Returns what computes the same as one graph, in which shared layers are a loop."""
         if (key := (id(self.model), choices)) not in self._graphs:
-
-            def run(batch: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
-                options = {"custom_gradients": False, "loops_layers": True, "checks_values": False}
-                with xla.trace_options(**options):
-                    return compute(batch)
-
             specs = {name: tf.TensorSpec([None, None], x.dtype) for name, x in example.items()}
-            # Without `partial` TensorFlow takes graphs of several models for one traced again.
-            function = partial(run)
-            self._graphs[key] = tf.function(function, input_signature=[specs], autograph=False)
+            self._graphs[key] = predictor.trace(compute, specs)
         return self._graphs[key]
 
     def _run(
@@ -552,102 +476,6 @@ def load(
         model, _ = task.make_model(config, is_new=False)
         matching.assign_task_weights(checkpoint, model, with_head=True, log_level=logging.DEBUG)
     return LoadedModel(checkpoint=checkpoint, model=model, task=task, run_config=config)
-
-
-@contextlib.contextmanager
-def _naming_arguments(paths: Mapping[str, str]) -> Iterator[None]:
-    """Within, a `UserError` names arguments of `fit`, not flags and the tables of `paths`."""
-    try:
-        yield
-    except UserError as error:
-        message = str(error).replace("--dev_file", "dev")
-        for split, path in paths.items():
-            name = "inputs" if split == "train" else split
-            begin, *parts = re.split(rf"{re.escape(path)}, line (\d+)", message)
-            rows = zip(parts[::2], parts[1::2], strict=True)
-            message = begin + "".join(f"{name}[{int(line) - 1}]{text}" for line, text in rows)
-            message = message.replace(path, name)
-        raise UserError(re.sub(r"--(set )?(?=[a-z])", "", message)) from None
-
-
-def _as_list(labels: Sequence[Any] | None) -> list[Any]:
-    """Returns labels as values of Python; `UserError` for numbers where names are wanted."""
-    if labels is None:
-        return []
-    listed = labels.tolist() if hasattr(labels, "tolist") else list(labels)
-    require(
-        all(isinstance(x, str) for value in listed if _is_row(value) for x in value),
-        "labels: several labels of an input are a list of their names, not of numbers.",
-    )
-    return [value.item() if hasattr(value, "item") else value for value in listed]
-
-
-def _parse_label(task: Task, value: Any, place: str) -> Label:
-    if _is_row(value):
-        return tuple(str(task.parse_label(str(x), place)) for x in value)
-    return task.parse_label(str(value), place)
-
-
-def _is_row(value: Any) -> bool:
-    return isinstance(value, list | tuple)
-
-
-def _list_names(labels: Sequence[Any]) -> set[str]:
-    """Returns the names of all labels, of which an input may have several."""
-    return {str(x) for value in labels for x in (value if _is_row(value) else [value])}
-
-
-def _choose_kind(labels: Sequence[Any]) -> str:
-    """Returns the kind of a task by its labels."""
-    if not labels:
-        return "sentence_embedding"
-    if all(map(_is_row, labels)):
-        return "multi_label"
-    is_quantity = all(type(x) is float for x in labels) and are_quantities([*map(str, labels)])
-    if is_quantity:
-        logging.info("labels: numbers, learnt as such. kind='classification' learns classes.")
-    return "regression" if is_quantity else task_table.DEFAULT_KIND
-
-
-def _write_table(path: str, inputs: Inputs, labels: Sequence[Any] | None) -> Columns:
-    """Writes texts and their labels, if any, as JSON lines; returns the names of the columns."""
-    rows, values = _as_tuples(inputs, None), _as_list(labels)
-    require(bool(rows), "inputs: there are none. Give a list of texts, or of pairs.")
-    has_pairs = len(rows[0]) == 2
-    require(
-        has_pairs or labels is not None, "labels: pass one for each input; only pairs need none."
-    )
-    require(
-        labels is None or len(values) == len(rows),
-        f"{len(rows)} inputs need as many labels, not {len(values)}.",
-    )
-    names = ("text", "second_text", "label") if has_pairs else ("text", "label")
-    if labels is not None:
-        rows = [(*row, label) for row, label in zip(rows, values, strict=True)]
-    lines = [json.dumps(dict(zip(names, row, strict=False))) + "\n" for row in rows]
-    files.make_folders(os.path.dirname(path))
-    files.write_bytes(path, "".join(lines).encode())
-    return Columns(second_text="second_text" if has_pairs else None)
-
-
-def _as_tuples(inputs: Inputs, number: int | None) -> list[tuple[str, ...]]:
-    """Returns each input as a tuple of `number` texts; `UserError` if it is none.
-
-    One text alone is one input. Without a number the first input tells: a text, or a pair.
-    """
-    listed = inputs.tolist() if hasattr(inputs, "tolist") else inputs  # of NumPy or pandas
-    listed = [listed] if isinstance(listed, str) else listed
-    is_list = isinstance(listed, Sequence)
-    require(is_list, f"give a text or a list of inputs, not {str(inputs)[:60]!r}.")
-    rows = [(row,) if isinstance(row, str) else row for row in listed]
-    number = number or (2 if rows and not isinstance(listed[0], str) else 1)
-    texts = "1 text" if number == 1 else f"{number} texts"
-    for row in rows:
-        is_row = _is_row(row) and all(isinstance(text, str) for text in row)
-        require(is_row, f"an input must be text, or a tuple of texts, not {str(row)[:60]!r}.")
-        first = f": {row[0]!r}" if row else ""
-        require(len(row) == number, f"an input must have {texts}, not {len(row)}{first}.")
-    return [tuple(row) for row in rows]
 
 
 def _order_by_length(rows: Sequence[tuple[str, ...]]) -> np.ndarray:

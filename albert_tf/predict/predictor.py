@@ -8,6 +8,7 @@ checkpoint is read by the tokenizer in Python and the Keras network; only an exp
 in its graph.
 """
 
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -61,6 +62,7 @@ class Predictor:
         answer: rows -> their answers, in order; `tf.errors.InvalidArgumentError` for rows that the
             model does not take.
         count_losses: rows -> how many of them lose a part, or are unreadable.
+        config: lengths of the model, for warnings of losses; None if an export does not tell them.
         columns: names of fields, by the flag that gives them, of the table that trained the model.
     """
 
@@ -68,6 +70,7 @@ class Predictor:
     gives_vectors: bool
     answer: Callable[[Sequence[Row]], list[Answer]]
     count_losses: CountLosses
+    config: FinetuneConfig | None
     columns: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
 
     def __call__(self, rows: Sequence[Row]) -> list[Answer]:
@@ -118,7 +121,7 @@ def from_export(folder: str, names: Sequence[Sequence[str]] = ()) -> Predictor:
     assets = saved_model.read_assets(folder)
     count_losses = _make_count_losses(*assets) if assets else _count_nothing
     gives_vectors = "embedding" in function.structured_outputs
-    return Predictor([*inputs], gives_vectors, answer, count_losses)
+    return Predictor([*inputs], gives_vectors, answer, count_losses, assets[-1] if assets else None)
 
 
 def from_checkpoint(source: SourceConfig, loaded: Loaded | None = None) -> Predictor:
@@ -130,14 +133,23 @@ def from_checkpoint(source: SourceConfig, loaded: Loaded | None = None) -> Predi
     if task is None and source.kind is None:
         source = replace(source, kind="fill_mask")
     model = export_source.choose(ExportConfig(source=source), checkpoint, task, config)
-    if model.tokenizer is None:
-        raise UserError(f"{model.source} has no vocabulary: put it there.")
     header = checkpoint.run.get("task", {}).get("columns", {})
     columns = {f"{name.removesuffix('s')}_column": value for name, value in header.items()}
     if choices := header.get("choices"):
         columns["choice_columns"] = choices
+    return from_model(model, columns)
+
+
+def from_model(
+    model: ExportedModel, columns: Mapping[str, str | Sequence[str]] | None = None
+) -> Predictor:
+    """Returns the predictor of a model in memory; `UserError` if it has no vocabulary."""
+    config = model.options.run_config
+    if model.tokenizer is None:
+        raise UserError(f"{model.source} has no vocabulary: put it there.")
     answer = _ANSWERS[model.kind.asked]
-    compute = _trace(model)
+    specs = token_ids.make_specs(model.inputs, model.kind.rank)
+    compute = trace(model.compute_outputs, specs)
 
     def answer_checked(rows: Sequence[Row]) -> list[Answer]:
         _check_options(rows, len(model.options.labels))
@@ -149,7 +161,8 @@ def from_checkpoint(source: SourceConfig, loaded: Loaded | None = None) -> Predi
         isinstance(model.kind, Kind) and model.kind.gives_vectors,
         answer_checked,
         _make_count_losses(model.kind, model.tokenizer, config),
-        columns,
+        config,
+        columns or {},
     )
 
 
@@ -195,26 +208,39 @@ def _count_nothing(rows: Sequence[Row]) -> Mapping[str, int]:
 # A checkpoint: the tokenizer in Python, and the network.
 
 
-def _trace(model: ExportedModel) -> Compute:
-    """Returns the function of token ids as one graph, in which shared layers are a loop."""
+def trace(compute: Compute, specs: Mapping[str, tf.TensorSpec]) -> Compute:
+    """Returns what computes the same as one graph, in which layers that share weights are a loop.
 
-    def compute(batch: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
+    `compute` takes checked token ids.
+    """
+
+    def run(batch: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
         options = {"custom_gradients": False, "loops_layers": True, "checks_values": False}
         with xla.trace_options(**options):
-            return model.compute_outputs(batch)
+            return compute(batch)
 
-    specs = token_ids.make_specs(model.inputs, model.kind.rank)
-    return tf.function(compute, input_signature=[specs], autograph=False)
+    # Without `partial` TensorFlow takes graphs of several models for one traced again.
+    return tf.function(functools.partial(run), input_signature=[specs], autograph=False)
+
+
+def encode(
+    kind: Kind,
+    rows: Sequence[Sequence[str]],
+    tokenizer: Tokenizer,
+    labels: Sequence[str],
+    config: FinetuneConfig,
+) -> Records:
+    """Returns the records of rows of texts, as `Kind.list_texts` orders them."""
+    examples = [kind.make_example(str(number), tuple(row)) for number, row in enumerate(rows)]
+    return kind.encode(examples, tokenizer, labels, config, trains=True)
 
 
 def _encode(model: ExportedModel, rows: Sequence[Row]) -> Records:
-    kind, tokenizer = model.kind, model.tokenizer
+    kind = model.kind
     kind = kind if isinstance(kind, Kind) else task_table.KINDS[task_table.DEFAULT_KIND]
-    assert isinstance(kind, Kind) and tokenizer
-    texts = [tuple(kind.list_texts(row)) for row in rows]
-    examples = [kind.make_example(str(number), row) for number, row in enumerate(texts)]
-    options = model.options
-    return kind.encode(examples, tokenizer, options.labels, options.run_config, trains=True)
+    assert isinstance(kind, Kind) and model.tokenizer
+    texts, options = [kind.list_texts(row) for row in rows], model.options
+    return encode(kind, texts, model.tokenizer, options.labels, options.run_config)
 
 
 def _make_batch(model: ExportedModel, arrays: Arrays) -> dict[str, tf.Tensor]:

@@ -21,7 +21,7 @@ from albert_tf.data_prep.corpus import worker_processes
 from albert_tf.data_prep.corpus.shards import Driver
 from albert_tf.errors import UserError
 from albert_tf.export import saved_model
-from albert_tf.predict import bulk_prediction, predictor
+from albert_tf.predict import bulk_prediction, output_files, predictor
 
 load_once = functools.cache(saved_model.load)
 TEXTS = ["a good day", "", "it was so so", "한국어", "good " * 40, "a\u2028b"]
@@ -285,7 +285,7 @@ def test_tsv_has_no_quotes_and_choices_are_columns(to_file, monkeypatch):
         return [{"choice": "B", "probabilities": values}] * len(rows)
 
     inputs = ["passage", "question", "options"]
-    model = predictor.Predictor(inputs, False, answer, lambda rows: {})
+    model = predictor.Predictor(inputs, False, answer, lambda rows: {}, None)
     monkeypatch.setattr(bulk_prediction, "load", lambda *_: model)
     content = b'story\task\ta\tb\tc\td\te\na "day"\tis it _ ?\tgood\tso\tit\ta\tb\n'
     columns = {"text_column": "story", "second_text_column": "ask", "choice_columns": [*"abcde"]}
@@ -296,7 +296,7 @@ def test_tsv_has_no_quotes_and_choices_are_columns(to_file, monkeypatch):
 
 
 def test_a_label_with_a_tab_is_refused_in_tsv(to_file, monkeypatch):
-    monkeypatch.setattr(bulk_prediction, "_flatten", lambda answer, row: {"label": "a\tb"})
+    monkeypatch.setattr(output_files, "_flatten", lambda answer, row: {"label": "a\tb"})
     inputs = {"a.tsv": b"text\ngood\n"}
     [row] = read_table(to_file("out.csv", inputs))
     assert row["label"] == "a\tb"
