@@ -69,7 +69,7 @@ _SERIALIZED = "inputs"  # the input of serialised examples
 _NUM_SHOWN = 8  # token ids of an example
 
 _FILES = """\
-`assets/` holds the config, the vocabulary and the labels; `assets.extra/` a request for each
+`assets/` holds the config, lengths, vocabulary and labels; `assets.extra/` a request for each
 signature, with which the server warms up. `sha256.json` has the hashes of all files, which this
 project checks before it loads them, and servers do not. After a copy, in this folder:
 
