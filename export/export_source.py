@@ -10,10 +10,11 @@ from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError, require
 from albert_tf.export.export_config import ExportConfig, SourceConfig
-from albert_tf.export.model_kinds import KINDS, ExportedModel, Options
-from albert_tf.kinds import task_table, token_lengths
-from albert_tf.kinds.base import Kind, Task
-from albert_tf.kinds.span import Span
+from albert_tf.export.model_kinds import ExportedModel, Options
+from albert_tf.kinds import span, task_table, token_lengths
+from albert_tf.kinds.base import Task
+from albert_tf.kinds.span import SpanAnswer
+from albert_tf.kinds.task_table import ANSWERS
 from albert_tf.model import weight_names
 from albert_tf.run_files import BEST
 from albert_tf.tasks import finetuned_model, recipes
@@ -68,17 +69,18 @@ def choose(
     """Makes the model that is exported of a checkpoint in memory; errors as of `read`."""
     task = task or finetuned_model.infer_task(checkpoint)
     kind = _select_kind(config.source, task, run_config)
-    served = KINDS[kind]
-    may_be_none = isinstance(served, Span) and (
-        served.may_be_none or (task is not None and task.kind.may_be_none)
+    answer = ANSWERS[kind]
+    may_be_none = isinstance(answer, SpanAnswer) and (
+        answer.may_be_none or (task is not None and span.may_be_none(task.kind))
     )
     _check_choices(config, kind, may_be_none=may_be_none)
     thresholds = finetuned_model.read_thresholds(checkpoint)
     threshold = config.null_threshold
     if may_be_none and threshold is None:
         threshold = thresholds.get(run_files.NULL_ODDS, 0.0)
+    known = task_table.KINDS.get(kind)
     if config.text:
-        token_lengths.check(run_config, task_table.KINDS.get(kind))
+        token_lengths.check(run_config, known)
     options = Options(
         kind=kind,
         run_config=run_config,
@@ -89,7 +91,7 @@ def choose(
         normalize=config.source.normalize or bool(checkpoint.vectors.normalize),
         top_k=config.source.top_k or Options.top_k,
         null_threshold=threshold,
-        thresholds=thresholds if served.has_label_thresholds else {},
+        thresholds=thresholds if known and known.learn.has_label_thresholds else {},
         exits=finetuned_model.read_dev_metrics(checkpoint).get(run_files.EXITS, ()),
         text=config.text,
         max_text_bytes=config.max_text_bytes,
@@ -124,11 +126,10 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
 
     Raises `UserError` if it lacks weights of the kind, or has another number of labels.
     """
-    kind = KINDS[options.kind]
     config = options.run_config.albert  # the user may have changed it
     _check_weights(checkpoint, options)
     options = dataclasses.replace(options, labels=_complete_labels(checkpoint, options))
-    network = kind.make_network(config, options)
+    network = ANSWERS[options.kind].make_network(config, options)
     variables = weight_names.weights_by_name(network)
     loaded = variables.keys() & checkpoint.weights.keys()
     for name in loaded:
@@ -148,10 +149,10 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
 
 def _check_weights(checkpoint: ModelCheckpoint, options: Options) -> None:
     """Raises `UserError` unless the weights are an ALBERT's, with all that the kind needs."""
-    kind, config = KINDS[options.kind], options.run_config.albert
+    answer, config = ANSWERS[options.kind], options.run_config.albert
     parts = weight_names.parts(config)
-    expected = {name: shape for part in kind.parts for name, shape in parts[part].items()}
-    if options.run_config.early_exit and weight_names.CLASSIFIER in kind.parts:
+    expected = {name: shape for part in answer.parts for name, shape in parts[part].items()}
+    if options.run_config.early_exit and weight_names.CLASSIFIER in answer.parts:
         exits = parts[weight_names.EXITS]
         if not exits.keys() & checkpoint.weights.keys():
             raise UserError(f"{checkpoint.source} was trained without early_exit: leave it out.")
@@ -173,7 +174,7 @@ def _check_weights(checkpoint: ModelCheckpoint, options: Options) -> None:
     if differences:
         raise UserError(
             f"{checkpoint.source} has {differences[0]}, which a model that "
-            f"{kind.description} needs. Take a checkpoint that was trained for that, or another "
+            f"{answer.description} needs. Take a checkpoint that was trained for that, or another "
             "--kind."
         )
 
@@ -183,16 +184,16 @@ def _select_kind(config: SourceConfig, task: Task | None, run_config: FinetuneCo
         return config.kind
     if task is None:
         raise UserError(
-            f"{config.checkpoint} does not say what it is for: name --kind, {', '.join(KINDS)}."
+            f"{config.checkpoint} does not say what it is for: name --kind, {', '.join(ANSWERS)}."
         )
-    is_null = task.kind.may_be_none and run_config.null_answer == "null_score"
+    is_null = span.may_be_none(task.kind) and run_config.null_answer == "null_score"
     return "span" if is_null else task.kind.name
 
 
 def _check_choices(config: ExportConfig, kind: str, *, may_be_none: bool) -> None:
     """Raises `UserError` if a choice would change nothing in a model of that kind."""
     for name in _CHOICES:
-        kinds = [known for known, served in KINDS.items() if name in served.choices]
+        kinds = [known for known, answer in ANSWERS.items() if name in answer.choices]
         if getattr(config.source, name) not in (None, (), False) and kind not in kinds:
             raise UserError(f"--{name} is for {', '.join(kinds)}, not for {kind}: leave it out.")
     if config.null_threshold is None:
@@ -207,11 +208,11 @@ def _check_choices(config: ExportConfig, kind: str, *, may_be_none: bool) -> Non
 
 def _complete_labels(checkpoint: ModelCheckpoint, options: Options) -> tuple[str, ...]:
     """Returns the checked labels of the kind; classes without labels are numbered."""
-    kind, labels = KINDS[options.kind], options.labels
-    if not isinstance(kind, Kind) or kind.labels_weight is None:
+    answer, labels = ANSWERS[options.kind], options.labels
+    if answer.labels_weight is None:
         return ()
-    size = len(checkpoint.weights[kind.labels_weight])
-    if size != (expected := kind.num_outputs or len(labels) or size):
+    size = len(checkpoint.weights[answer.labels_weight])
+    if size != (expected := answer.num_outputs or len(labels) or size):
         raise UserError(
             f"{checkpoint.source} has {size} classes, not {expected}. "
             "Give all --labels in the order of their ids, or another --kind."
@@ -219,4 +220,4 @@ def _complete_labels(checkpoint: ModelCheckpoint, options: Options) -> tuple[str
     is_listed = all(label.strip() and len(label.splitlines()) == 1 for label in labels)
     message = f"--labels: give each label a name of its own, in one line: {', '.join(labels)!r}."
     require(is_listed and len(set(labels)) == len(labels), message)
-    return kind.complete_labels(labels, size, checkpoint.source)
+    return answer.complete_labels(labels, size, checkpoint.source)

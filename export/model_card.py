@@ -142,7 +142,7 @@ def introduce(title: str, model: ExportedModel, form: str) -> Iterator[str]:
     scores = f" ({model.scores})" if model.scores else ""
     yield f"# {title}"
     yield (
-        f"An ALBERT that {model.kind.description}, {form}.\n"
+        f"An ALBERT that {model.answer.description}, {form}.\n"
         f"Made from {source}{scores}: {config.num_hidden_layers} layers of {config.hidden_size}, "
         f"vocabulary {config.vocab_size}."
     )
@@ -153,7 +153,7 @@ def introduce(title: str, model: ExportedModel, form: str) -> Iterator[str]:
 def _describe_answers(model: ExportedModel, outputs: Mapping[str, Any]) -> Iterator[str]:
     """Yields what is read of a text, and the settings on which answers depend."""
     options = model.options
-    cut = model.kind.cut if options.text else ""
+    cut = model.answer.truncation_note if options.text else ""
     longest = options.run_config.max_seq_length if options.text else 0
     yield f"It reads {longest or model.config.max_position_embeddings} tokens at once{cut}."
     if options.null_threshold is not None and options.text:

@@ -1,4 +1,4 @@
-"""Defines what is exported: a model of a kind of task, the encoder, or one that guesses words."""
+"""Defines what is exported: a network, how it answers, and the options of the export."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,9 @@ from albert_tf.errors import show_fields
 from albert_tf.export.export_config import MAX_TEXT_BYTES
 from albert_tf.export.requests.token_ids import NAMES, Tensors
 from albert_tf.kinds import task_table
-from albert_tf.kinds.served import PAIR, TEXT, Served
-from albert_tf.model import albert_model, weight_names
-from albert_tf.model.weight_names import ENCODER, MASKED_LM
-from albert_tf.records import features
+from albert_tf.kinds.answer import PAIR, TEXT, Answer
+from albert_tf.kinds.base import Kind
+from albert_tf.model import weight_names
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig
 
@@ -25,7 +24,7 @@ class Options:
     """How a checkpoint is exported.
 
     Attributes:
-        kind: a key of `KINDS`.
+        kind: a key of `task_table.ANSWERS`.
         run_config: config of the fine-tuning run: lengths, windows, answers.
         labels: of classes or choices, in the order of their ids.
         has_pairs: whether the classified texts are pairs; None if unknown.
@@ -84,17 +83,22 @@ class ExportedModel(NamedTuple):
         return show_fields(self)
 
     @property
-    def kind(self) -> Served:
-        return KINDS[self.options.kind]
+    def answer(self) -> Answer:
+        return task_table.ANSWERS[self.options.kind]
+
+    @property
+    def kind(self) -> Kind | None:
+        """The kind of task; None of a model without one."""
+        return task_table.KINDS.get(self.options.kind)
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the inputs of the token-id signature."""
-        return NAMES + self.kind.more_inputs
+        return NAMES + self.answer.more_inputs
 
     def list_requests(self) -> dict[str, dict[str, list[Any]]]:
         """Returns {signature of text: {input: those of an example}}, the most usual first."""
-        entries, has_pairs = self.kind.list_requests(), self.options.has_pairs
+        entries, has_pairs = self.answer.list_requests(), self.options.has_pairs
         if PAIR in entries and has_pairs is not None:
             # The model was trained on one of them, and would answer the other with nonsense.
             name = PAIR if has_pairs else TEXT
@@ -107,57 +111,9 @@ class ExportedModel(NamedTuple):
 
     def shape_ids(self, batch_size: int, length: int) -> list[int]:
         """Returns the shape of the ids: [B, S], of multiple choice [B, C, S]."""
-        choices = [len(self.options.labels)] if self.kind.rank == 3 else []
+        choices = [len(self.options.labels)] if self.answer.rank == 3 else []
         return [batch_size, *choices, length]
 
     def compute_outputs(self, ids: Mapping[str, tf.Tensor]) -> Tensors:
         """Computes the outputs of checked token ids, by name."""
-        return self.kind.serve(self.network, ids, self.options)
-
-
-class Encoder(Served):
-    """A vector for each token of a text."""
-
-    description = "gives a vector for each token of a text"
-    asked = "tokens"
-
-    def serve(self, network: Any, ids: Mapping[str, tf.Tensor], options: Options) -> Tensors:
-        outputs = network(ids, skips_padding=True)
-        return {
-            name: tf.cast(outputs[name], tf.float32)
-            for name in ("sequence_output", "pooled_output")
-        }
-
-
-class FillMask(Served):
-    """Guesses for each [MASK]."""
-
-    description = "guesses the words behind [MASK]"
-    view = "guesses"
-    asked = "masks"
-    parts = frozenset({ENCODER, MASKED_LM})
-    more_inputs = (features.MASKED_LM_POSITIONS,)
-    choices = ("top_k",)
-    cut = f"{Served.cut}: a [MASK] in it has no guesses"
-
-    def make_network(self, config: AlbertConfig, options: Options) -> keras.Model:
-        return albert_model.AlbertForPretraining(config, seed=None, dtype=options.dtype)
-
-    def serve(self, network: Any, ids: Mapping[str, tf.Tensor], options: Options) -> Tensors:
-        positions = ids[features.MASKED_LM_POSITIONS]
-        choices = {"positions": positions, "pooled": False, "skips_padding": True}
-        outputs = network.albert({name: ids[name] for name in NAMES}, **choices)
-        logits = tf.cast(network.masked_lm(outputs["sequence_output"]), tf.float32)  # [B, P, V]
-        best = tf.math.top_k(tf.nn.softmax(logits), min(options.top_k, logits.shape[-1]))
-        guesses = {"top_ids": best.indices, "top_probabilities": best.values}
-        return {"masked_lm_logits": logits, **guesses}
-
-    def list_requests(self) -> dict[str, dict[str, list[Any]]]:
-        return {TEXT: {TEXT: ["The museum [MASK] at nine and [MASK] at five."]}}
-
-
-KINDS: Mapping[str, Served] = {
-    "encoder": Encoder("encoder"),
-    "fill_mask": FillMask("fill_mask"),
-    **task_table.KINDS,
-}
+        return self.answer.serve(self.network, ids, self.options)

@@ -17,11 +17,10 @@ from tensorflow.types.experimental import ConcreteFunction
 from albert_tf import config_io, files
 from albert_tf.checkpoints import model_checkpoint
 from albert_tf.errors import UserError
-from albert_tf.export.model_kinds import KINDS, ExportedModel
+from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.serving_api import PREDICT, Signature
-from albert_tf.kinds import token_lengths
+from albert_tf.kinds import task_table, token_lengths
 from albert_tf.kinds.base import Kind
-from albert_tf.kinds.served import Served
 from albert_tf.model import weight_names, xla
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -78,9 +77,8 @@ def write_assets(model: ExportedModel) -> Iterator[list[tf.saved_model.Asset]]:
     """Writes what tells a model to those who read it into a folder that exists inside `with`."""
     contents = dict(model.vocabulary)
     contents[model_checkpoint.ALBERT_CONFIG] = files.to_json(config_io.to_dict(model.config))
-    contents[KIND] = f"{model.kind}\n".encode()
-    kind = model.kind if isinstance(model.kind, Kind) else None
-    contents[LENGTHS] = files.to_json(token_lengths.select(model.options.run_config, kind))
+    contents[KIND] = f"{model.options.kind}\n".encode()
+    contents[LENGTHS] = files.to_json(token_lengths.select(model.options.run_config, model.kind))
     if model.options.labels:
         contents[LABELS] = "".join(f"{label}\n" for label in model.options.labels).encode()
     with tempfile.TemporaryDirectory(prefix="albert-graph-") as folder:
@@ -89,8 +87,8 @@ def write_assets(model: ExportedModel) -> Iterator[list[tf.saved_model.Asset]]:
         yield [tf.saved_model.Asset(os.path.join(folder, name)) for name in contents]
 
 
-def read_assets(folder: str) -> tuple[Served, Tokenizer, FinetuneConfig] | None:
-    """Returns the kind, tokenizer and lengths of an export; None if it does not tell them."""
+def read_assets(folder: str) -> tuple[Kind | None, Tokenizer, FinetuneConfig] | None:
+    """Returns the kind of task, tokenizer and lengths of an export; None if it lacks them."""
     assets = os.path.join(folder, "assets")
     if not tf.io.gfile.exists(path := os.path.join(assets, LENGTHS)):
         return None
@@ -100,7 +98,8 @@ def read_assets(folder: str) -> tuple[Served, Tokenizer, FinetuneConfig] | None:
     kind, albert = (os.path.join(assets, x) for x in (KIND, model_checkpoint.ALBERT_CONFIG))
     values = {"albert": files.read_object(albert, "config"), **files.read_object(path, LENGTHS)}
     config = config_io.from_dict(FinetuneConfig, values, assets)
-    return KINDS[files.read_bytes(kind, KIND).decode().strip()], tokenizer, config
+    name = files.read_bytes(kind, KIND).decode().strip()
+    return task_table.KINDS.get(name), tokenizer, config
 
 
 def remove_uuid(folder: str) -> None:

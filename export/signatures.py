@@ -17,7 +17,7 @@ from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests import answer_ops, packing, tag_ops, text_requests, token_ids
 from albert_tf.export.requests.token_ids import Tensors
 from albert_tf.export.serving_api import Function, Signature
-from albert_tf.kinds.served import PAIR, TEXT
+from albert_tf.kinds.answer import PAIR, TEXT
 from albert_tf.kinds.spans.qa_windows import AnswerOptions
 from albert_tf.model import xla
 from albert_tf.records import features
@@ -29,7 +29,7 @@ def make_signatures(model: ExportedModel) -> dict[str, Signature]:
 
     Raises `UserError` as `make_text_signatures` does.
     """
-    specs = token_ids.make_specs(model.inputs, model.kind.rank)
+    specs = token_ids.make_specs(model.inputs, model.answer.rank)
 
     def compute(batch: Mapping[str, tf.Tensor]) -> Tensors:
         checked = {**batch, **token_ids.check(batch, model.config)}
@@ -40,14 +40,14 @@ def make_signatures(model: ExportedModel) -> dict[str, Signature]:
     signatures = make_text_signatures(model, answer) if model.options.text else {}
     ids = _make_example_ids(model)
     signatures[serving_api.TOKEN_IDS] = Signature(specs, answer, ids)
-    kind = model.kind
-    name = kind.reply or serving_api.EXAMPLES
-    method = f"tensorflow/serving/{kind.reply or 'predict'}"
-    choices = len(model.options.labels) if model.kind.rank == 3 else 1
+    reply = model.answer.reply
+    name = reply or serving_api.EXAMPLES
+    method = f"tensorflow/serving/{reply or 'predict'}"
+    choices = len(model.options.labels) if model.answer.rank == 3 else 1
 
     def parse_and_compute(batch: Mapping[str, tf.Tensor]) -> Tensors:
         outputs = answer(token_ids.parse_examples(batch["inputs"], model.inputs, choices))
-        return kind.to_reply(outputs)
+        return model.answer.to_reply(outputs)
 
     example = features.to_example({key: np.ravel(value) for key, value in ids.items()})
     signatures[name] = _make_signature(parse_and_compute, {"inputs": [example]}, method)
@@ -171,4 +171,4 @@ def make_text_signatures(model: ExportedModel, answer: Function) -> dict[str, Si
 def _answer_checked(text_model: _TextModel, inputs: Mapping[str, tf.Tensor]) -> Tensors:
     model = text_model.model
     texts = token_ids.check_texts(inputs, model.options.max_text_bytes)
-    return ANSWERS[model.kind.asked](text_model, texts)
+    return ANSWERS[model.answer.asked](text_model, texts)

@@ -15,7 +15,7 @@ os.environ["TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"] = "0"
 # A shell's background jobs ignore Ctrl-C, and so would the servers that tests start and end by it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-from albert_tf import lazy_tensorflow
+from albert_tf import lazy_tensorflow, metrics
 
 lazy_tensorflow.load()
 import collections
@@ -29,7 +29,6 @@ import tensorflow as tf
 from absl import app, flags, logging
 
 from albert_tf import children, program_log
-from albert_tf.kinds import metrics
 from albert_tf.model import xla
 
 # Seconds by file, of `pytest -n 2 --dist loadfile --write-durations`.

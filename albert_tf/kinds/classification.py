@@ -7,25 +7,33 @@ from typing import Any
 import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.kinds import base
-from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
+from albert_tf.kinds import answer
+from albert_tf.kinds.answer import LabelAnswer
+from albert_tf.kinds.base import (
+    Arrays,
+    Confusions,
+    Gold,
+    Kind,
+    Mistake,
+    Outputs,
+    Prediction,
+    Predictions,
+    Task,
+    Tensors,
+)
+from albert_tf.kinds.learn import Learn
+from albert_tf.kinds.text_data import TextData
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig
 
+NAME = "classification"
 
-class Classification(base.Kind):
-    """A prediction is {"prediction": label, "probabilities": [C numbers]}."""
+
+class ClassificationLearn(Learn):
+    """Cross entropy; the accuracy."""
 
     metrics = ("accuracy",)
     has_class_weights = True
-    may_exit_early = True
-    head = "Classifier"
-    description = "tells the class of a text, or of a pair of texts"
-    view = "label"
-    parts = frozenset({"encoder", "pooler", "classifier"})
-    labels_weight = "output_bias"
-    choices = ("labels",)
-    reply = "classify"
 
     def sum_losses(
         self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
@@ -36,43 +44,17 @@ class Classification(base.Kind):
         labels, class_weights = batch[features.LABEL_IDS][:, 0], config.class_weights
         assert not isinstance(class_weights, str), "`tasks.class_weights` makes them numbers"
         return losses.classification_sums(
-            self.name, outputs["logits"], labels, weights, class_weights
+            self.kind, outputs["logits"], labels, weights, class_weights
         )
-
-    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
-        return choose_label("label", self.apply(network, ids), options.labels)
-
-    def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
-    ) -> Predictions:
-        logits = outputs["logits"].astype(np.float64)
-        exponents = np.exp(logits - logits.max(-1, keepdims=True))
-        probabilities = exponents / exponents.sum(-1, keepdims=True)
-        return {
-            example["id"]: {
-                "prediction": task.labels[int(row.argmax())],
-                "probabilities": row.tolist(),
-            }
-            for example, row in zip(gold, probabilities, strict=True)
-        }
-
-    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
-        is_label = prediction.get("prediction") in labels
-        return is_label and base.are_probabilities(prediction.get("probabilities"), labels)
-
-    def average(self, members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
-        probabilities = np.mean([member["probabilities"] for member in members], axis=0)
-        label = labels[int(probabilities.argmax())]
-        return {"prediction": label, "probabilities": probabilities.tolist()}
 
     def list_types(self, labels: Sequence[str]) -> Sequence[str]:
         return labels
 
     def count_confusions(
         self, task: Task, gold: Gold, predictions: Predictions
-    ) -> base.Confusions | None:
+    ) -> Confusions | None:
         pairs = Counter((row["label"], predictions[row["id"]]["prediction"]) for row in gold)
-        return base.Confusions("labels", task.labels, pairs)
+        return Confusions("labels", task.labels, pairs)
 
     def predict_majority(self, task: Task, gold: Gold) -> Predictions:
         [(label, _)] = Counter(row["label"] for row in gold).most_common(1)
@@ -99,6 +81,42 @@ class Classification(base.Kind):
         return tuple(len(examples) / (present * counts[x]) if counts[x] else 1.0 for x in labels)
 
 
+class ClassificationAnswer(LabelAnswer):
+    """A prediction is {"prediction": label, "probabilities": [C numbers]}."""
+
+    head = "Classifier"
+    description = "tells the class of a text, or of a pair of texts"
+    view = "label"
+    choices = ("labels",)
+    reply = "classify"
+
+    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
+        return choose_label("label", self.apply(network, ids), options.labels)
+
+    def decode(
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
+    ) -> Predictions:
+        logits = outputs["logits"].astype(np.float64)
+        exponents = np.exp(logits - logits.max(-1, keepdims=True))
+        probabilities = exponents / exponents.sum(-1, keepdims=True)
+        return {
+            example["id"]: {
+                "prediction": task.labels[int(row.argmax())],
+                "probabilities": row.tolist(),
+            }
+            for example, row in zip(gold, probabilities, strict=True)
+        }
+
+    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
+        is_label = prediction.get("prediction") in labels
+        return is_label and answer.are_probabilities(prediction.get("probabilities"), labels)
+
+    def average(self, members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
+        probabilities = np.mean([member["probabilities"] for member in members], axis=0)
+        label = labels[int(probabilities.argmax())]
+        return {"prediction": label, "probabilities": probabilities.tolist()}
+
+
 def choose_label(name: str, outputs: Tensors, labels: tuple[str, ...]) -> dict[str, Any]:
     """Returns the likeliest label under `name`, and the probabilities of all; logits [B, C]."""
     logits = outputs["logits"]
@@ -110,3 +128,6 @@ def choose_label(name: str, outputs: Tensors, labels: tuple[str, ...]) -> dict[s
 def list_classes(logits: Any, labels: tuple[str, ...]) -> Any:
     """Returns the labels beside the numbers of each row, [B, C]."""
     return tf.broadcast_to(tf.constant(labels), tf.shape(logits))
+
+
+KIND = Kind(NAME, TextData(NAME), ClassificationLearn(NAME), ClassificationAnswer(NAME))

@@ -7,33 +7,39 @@ from typing import Any
 import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.kinds import base, metrics
-from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
+from albert_tf import metrics
+from albert_tf.kinds import answer, learn
+from albert_tf.kinds.answer import LabelAnswer
+from albert_tf.kinds.base import (
+    Arrays,
+    Gold,
+    Kind,
+    Mistake,
+    Outputs,
+    Prediction,
+    Predictions,
+    Scores,
+    Task,
+    TaskSplit,
+    Tensors,
+)
 from albert_tf.kinds.classification import list_classes
+from albert_tf.kinds.learn import Learn
 from albert_tf.kinds.tables import task_rows
 from albert_tf.kinds.tables.task_rows import DataSource
+from albert_tf.kinds.text_data import TextData
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig
+
+NAME = "multi_label"
 
 DEFAULT_THRESHOLD = 0.5
 
 
-class MultiLabel(base.Kind):
-    """A prediction is {"prediction": labels, "probabilities": [C numbers]}."""
+class MultiLabelData(TextData):
+    """The labels of an example are those that apply."""
 
-    # Thresholds are tuned on the very examples for those with best_.
-    metrics = ("best_micro_f1", "best_macro_f1", "micro_f1", "macro_f1", "auc")
     num_labels = 1
-    has_class_weights = True
-    has_label_thresholds = True
-    may_exit_early = True
-    head = "MultiLabel"
-    description = "tells which labels apply to a text"
-    view = "labels"
-    parts = frozenset({"encoder", "pooler", "classifier"})
-    labels_weight = "output_bias"
-    choices = ("labels",)
-    reply = "classify"
 
     def split_labels(self, value: Any, source: DataSource, place: str) -> list[str]:
         """A list of JSON lines, or text with separators."""
@@ -43,7 +49,7 @@ class MultiLabel(base.Kind):
         return [name for part in value if (name := task_rows.to_label(part, column, place))]
 
     def read_label(
-        self, row: Mapping[str, Any], column: str | None, split: base.TaskSplit, place: str
+        self, row: Mapping[str, Any], column: str | None, split: TaskSplit, place: str
     ) -> tuple[str, ...] | None:
         """Returns the labels that apply, in the order of the task; none is right, too."""
         if column is None and split.source.columns.label not in row:
@@ -57,22 +63,18 @@ class MultiLabel(base.Kind):
         """1.0 where a label applies: floats, so that [N, C] is not taken for tokens if C is S."""
         return {features.LABEL_IDS: tf.io.FixedLenFeature([num_classes], tf.float32)}
 
-    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
-        outputs = self.apply(network, ids)
-        logits = outputs["logits"]  # [B, C]
-        probabilities = tf.sigmoid(logits)
-        limits = [options.thresholds.get(label, DEFAULT_THRESHOLD) for label in options.labels]
-        chosen = probabilities > tf.constant(limits, tf.float32)
-        # Of a row of padding alone, with which a server fills up a batch, there are labels, too.
-        classes = list_classes(logits, options.labels)
-        labels = tf.ragged.boolean_mask(classes, chosen)
-        counts = tf.reduce_sum(tf.cast(chosen, tf.int32), -1)
-        own = {"labels": labels.to_tensor(), "num_labels": counts, "classes": classes}
-        return {**outputs, **own, "probabilities": probabilities}
-
     def make_label_ids(self, values: Sequence[Any], labels: Sequence[str]) -> np.ndarray:
         sets = [value if isinstance(value, tuple) else () for value in values]
         return np.array([[label in names for label in labels] for names in sets], np.float32)
+
+
+class MultiLabelLearn(Learn):
+    """A question of yes or no for each label; F1 and the area under the curve."""
+
+    # Thresholds are tuned on the very examples for those with best_.
+    metrics = ("best_micro_f1", "best_macro_f1", "micro_f1", "macro_f1", "auc")
+    has_class_weights = True
+    has_label_thresholds = True
 
     def sum_losses(
         self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
@@ -87,47 +89,18 @@ class MultiLabel(base.Kind):
             entropy *= tf.where(labels > 0, tf.constant(config.class_weights, tf.float32), 1.0)
         correct = tf.cast(tf.equal(logits > 0, labels > 0), tf.float32)
         return {
-            f"{self}_loss": tf.reduce_sum(tf.reduce_mean(entropy, -1) * weights),
-            f"{self}_correct": tf.reduce_sum(tf.reduce_mean(correct, -1) * weights),
+            f"{self.kind}_loss": tf.reduce_sum(tf.reduce_mean(entropy, -1) * weights),
+            f"{self.kind}_correct": tf.reduce_sum(tf.reduce_mean(correct, -1) * weights),
         }
 
-    def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
-    ) -> Predictions:
-        """Labels of a probability over a half; the caller may have better thresholds."""
-        probabilities = 1 / (1 + np.exp(-outputs["logits"].astype(np.float64)))
-        pairs = zip(gold, probabilities.tolist(), strict=True)
-        predictions = {example["id"]: {"probabilities": row} for example, row in pairs}
-        return self.apply_thresholds(task, predictions, {})
-
-    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
-        are_labels = self.is_plain(prediction.get("prediction"), labels)
-        return are_labels and base.are_probabilities(prediction.get("probabilities"), labels)
-
-    def is_plain(self, value: Any, labels: Sequence[str]) -> bool:
-        return isinstance(value, list) and all(label in labels for label in value)
-
-    def average(self, members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
-        """Those whose mean probability is over a half."""
-        values = np.mean([member["probabilities"] for member in members], axis=0).tolist()
-        limits = [DEFAULT_THRESHOLD] * len(labels)
-        return {"prediction": _select(labels, values, limits), "probabilities": values}
-
-    def describe(self, prediction: Prediction, labels: Sequence[str]) -> list[str]:
-        values = dict(zip(labels, prediction["probabilities"], strict=True))
-        chosen = (f"{label} ({values[label]:.3f})" for label in prediction["prediction"])
-        return [", ".join(chosen) or "none"]
-
-    def score(
-        self, task: Task, gold: Gold, predictions: Predictions, null_threshold: float = 0.0
-    ) -> base.Scores:
+    def score(self, task: Task, gold: Gold, predictions: Predictions) -> Scores:
         """F1 of the labels as predicted, and with the thresholds that are best for these examples.
 
         Predictions of other programs may have no probabilities, hence no more than the first.
         """
-        base.check_scorable(gold, predictions)
+        learn.check_scorable(gold, predictions)
         targets, guesses = to_arrays(task, gold, predictions)
-        scores, statistics = base.compute_scores(
+        scores, statistics = learn.compute_scores(
             ("micro_f1", "macro_f1"),
             len(gold),
             lambda name, rows: metrics.get(name)(targets[rows], guesses[rows]),
@@ -139,7 +112,7 @@ class MultiLabel(base.Kind):
             )
             guesses_of_best = to_arrays(task, gold, best)[1]
             scores |= {f"best_{x}": metrics.get(x)(targets, guesses_of_best) for x in scores}
-            areas, more = base.compute_scores(
+            areas, more = learn.compute_scores(
                 ("auc",), len(gold), lambda _, rows: metrics.auc(targets[rows], values[rows])
             )
             scores, statistics = scores | areas, statistics | more
@@ -189,12 +162,68 @@ class MultiLabel(base.Kind):
     def apply_thresholds(
         self, task: Task, predictions: Predictions, thresholds: Mapping[str, float]
     ) -> Predictions:
-        """Returns the predictions with the labels whose probability is over their threshold."""
-        limits = [thresholds.get(label, DEFAULT_THRESHOLD) for label in task.labels]
-        return {
-            id_: {**row, "prediction": _select(task.labels, row["probabilities"], limits)}
-            for id_, row in predictions.items()
-        }
+        return select_labels(task.labels, predictions, thresholds)
+
+
+class MultiLabelAnswer(LabelAnswer):
+    """A prediction is {"prediction": labels, "probabilities": [C numbers]}."""
+
+    head = "MultiLabel"
+    description = "tells which labels apply to a text"
+    view = "labels"
+    choices = ("labels",)
+    reply = "classify"
+
+    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
+        outputs = self.apply(network, ids)
+        logits = outputs["logits"]  # [B, C]
+        probabilities = tf.sigmoid(logits)
+        limits = [options.thresholds.get(label, DEFAULT_THRESHOLD) for label in options.labels]
+        chosen = probabilities > tf.constant(limits, tf.float32)
+        # Of a row of padding alone, with which a server fills up a batch, there are labels, too.
+        classes = list_classes(logits, options.labels)
+        labels = tf.ragged.boolean_mask(classes, chosen)
+        counts = tf.reduce_sum(tf.cast(chosen, tf.int32), -1)
+        own = {"labels": labels.to_tensor(), "num_labels": counts, "classes": classes}
+        return {**outputs, **own, "probabilities": probabilities}
+
+    def decode(
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
+    ) -> Predictions:
+        """Labels of a probability over a half; the caller may have better thresholds."""
+        probabilities = 1 / (1 + np.exp(-outputs["logits"].astype(np.float64)))
+        pairs = zip(gold, probabilities.tolist(), strict=True)
+        predictions = {example["id"]: {"probabilities": row} for example, row in pairs}
+        return select_labels(task.labels, predictions, {})
+
+    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
+        are_labels = self.is_plain(prediction.get("prediction"), labels)
+        return are_labels and answer.are_probabilities(prediction.get("probabilities"), labels)
+
+    def is_plain(self, value: Any, labels: Sequence[str]) -> bool:
+        return isinstance(value, list) and all(label in labels for label in value)
+
+    def average(self, members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
+        """Those whose mean probability is over a half."""
+        values = np.mean([member["probabilities"] for member in members], axis=0).tolist()
+        limits = [DEFAULT_THRESHOLD] * len(labels)
+        return {"prediction": _select(labels, values, limits), "probabilities": values}
+
+    def describe(self, prediction: Prediction, labels: Sequence[str]) -> list[str]:
+        values = dict(zip(labels, prediction["probabilities"], strict=True))
+        chosen = (f"{label} ({values[label]:.3f})" for label in prediction["prediction"])
+        return [", ".join(chosen) or "none"]
+
+
+def select_labels(
+    labels: Sequence[str], predictions: Predictions, thresholds: Mapping[str, float]
+) -> Predictions:
+    """Returns the predictions with the labels whose probability is over their threshold."""
+    limits = [thresholds.get(label, DEFAULT_THRESHOLD) for label in labels]
+    return {
+        id_: {**row, "prediction": _select(labels, row["probabilities"], limits)}
+        for id_, row in predictions.items()
+    }
 
 
 def to_arrays(task: Task, gold: Gold, predictions: Predictions) -> tuple[np.ndarray, np.ndarray]:
@@ -223,3 +252,6 @@ def _select(
 ) -> list[str]:
     rows = zip(labels, probabilities, limits, strict=True)
     return [label for label, probability, limit in rows if probability > limit]
+
+
+KIND = Kind(NAME, MultiLabelData(NAME), MultiLabelLearn(NAME), MultiLabelAnswer(NAME))

@@ -5,30 +5,39 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf import lazy_tensorflow as tf
+from albert_tf import metrics
 from albert_tf.errors import require
-from albert_tf.kinds import metrics
-from albert_tf.kinds.base import TOKENS, Gold, Predictions, Scores, Task, Tensors, Tokens
-from albert_tf.kinds.classification import Classification, choose_label
-from albert_tf.kinds.served import QUESTION, SENTENCE
+from albert_tf.kinds.answer import QUESTION, SENTENCE
+from albert_tf.kinds.base import (
+    TOKENS,
+    Gold,
+    Kind,
+    Predictions,
+    Scores,
+    Task,
+    Tensors,
+    Tokens,
+)
+from albert_tf.kinds.classification import (
+    ClassificationAnswer,
+    ClassificationLearn,
+    choose_label,
+)
 from albert_tf.kinds.tables.task_rows import Columns
+from albert_tf.kinds.text_data import TextData
 from albert_tf.records import features
 from albert_tf.train_config import Lengths
 
+NAME = "multiple_choice"
 
-class MultipleChoice(Classification):
-    """Predictions are those of classification; the labels are names of the choices, no classes."""
 
-    has_class_weights = False
+class MultipleChoiceData(TextData):
+    """An example is a passage, and an ending for each choice."""
+
     lengths = ("max_qa_length",)
     crowded_text = "passage"
     has_several_sequences = True
     columns = ("second_text", "choices")
-    head = "MultipleChoice"
-    description = "chooses among the answers to a question about a text"
-    view = "choice"
-    asked = "choices"
-    rank = 3
-    num_outputs = 1
 
     def count_texts(self, task: Task) -> int:
         return 1 + len(task.labels)
@@ -36,7 +45,7 @@ class MultipleChoice(Classification):
     def check_columns(self, columns: Columns, labels: Sequence[str]) -> None:
         super().check_columns(columns, labels)
         number, name = len(columns.choices), "--choice_columns"
-        require(number > 0, f"{self} needs {name}: name one for each choice.")
+        require(number > 0, f"{self.kind} needs {name}: name one for each choice.")
         require(
             len(labels) in (0, number),
             f"{name} names {number} columns, but the task has {len(labels)} choices: name as many.",
@@ -52,6 +61,56 @@ class MultipleChoice(Classification):
             return texts
         passage, question, *options = texts
         return (passage, *(fill_blank(question, option) for option in options))
+
+    def list_texts(self, request: Mapping[str, Any]) -> list[str]:
+        question = request["question"]
+        return [request["passage"], *(fill_blank(question, x) for x in request["options"])]
+
+    def truncate(
+        self, rows: Sequence[Sequence[Tokens]], lengths: Lengths
+    ) -> tuple[list[Sequence[Tokens]], dict[str, int]]:
+        """The passage with each ending. Endings lose their beginnings, then the passage its end."""
+        room = lengths.max_seq_length - features.NUM_SPECIAL_TOKENS
+        sequences: list[Sequence[Tokens]] = []
+        counts = {"truncated": 0, "truncated_endings": 0}
+        for passage, *endings in rows:
+            kept = [ending[-lengths.max_qa_length :] for ending in endings]
+            sequences += [(passage[: room - len(ending)], ending) for ending in kept]
+            counts["truncated"] += len(passage) + max(map(len, kept)) > room
+            counts["truncated_endings"] += max(map(len, endings)) > lengths.max_qa_length
+        return sequences, counts
+
+
+class MultipleChoiceLearn(ClassificationLearn):
+    """A softmax over the choices, which are no classes: the accuracy alone."""
+
+    has_class_weights = False
+
+    def score(self, task: Task, gold: Gold, predictions: Predictions) -> Scores:
+        """Of RACE also the accuracy at each level of schools."""
+        scores, statistics = super().score(task, gold, predictions)
+        if task.name == "race":
+            compute, _ = statistics["accuracy"]
+            for name, rows in metrics.find_level_rows([example["id"] for example in gold]).items():
+                statistics[name], scores[name] = (compute, rows), compute(rows)
+        return scores, statistics
+
+    def list_types(self, labels: Sequence[str]) -> Sequence[str]:
+        return ()
+
+    def count_confusions(self, task: Task, gold: Gold, predictions: Predictions) -> None:
+        return None
+
+
+class MultipleChoiceAnswer(ClassificationAnswer):
+    """Predictions are those of classification; the labels are names of the choices, no classes."""
+
+    head = "MultipleChoice"
+    description = "chooses among the answers to a question about a text"
+    view = "choice"
+    asked = "choices"
+    rank = 3
+    num_outputs = 1
 
     def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
         from albert_tf.records.model_inputs import require_all
@@ -72,41 +131,6 @@ class MultipleChoice(Classification):
         require(bool(labels), f"{source} does not name its choices: give --labels=A,B,C,D.")
         return labels
 
-    def list_texts(self, request: Mapping[str, Any]) -> list[str]:
-        question = request["question"]
-        return [request["passage"], *(fill_blank(question, x) for x in request["options"])]
-
-    def truncate(
-        self, rows: Sequence[Sequence[Tokens]], lengths: Lengths
-    ) -> tuple[list[Sequence[Tokens]], dict[str, int]]:
-        """The passage with each ending. Endings lose their beginnings, then the passage its end."""
-        room = lengths.max_seq_length - features.NUM_SPECIAL_TOKENS
-        sequences: list[Sequence[Tokens]] = []
-        counts = {"truncated": 0, "truncated_endings": 0}
-        for passage, *endings in rows:
-            kept = [ending[-lengths.max_qa_length :] for ending in endings]
-            sequences += [(passage[: room - len(ending)], ending) for ending in kept]
-            counts["truncated"] += len(passage) + max(map(len, kept)) > room
-            counts["truncated_endings"] += max(map(len, endings)) > lengths.max_qa_length
-        return sequences, counts
-
-    def score(
-        self, task: Task, gold: Gold, predictions: Predictions, null_threshold: float = 0.0
-    ) -> Scores:
-        """Of RACE also the accuracy at each level of schools."""
-        scores, statistics = super().score(task, gold, predictions)
-        if task.name == "race":
-            compute, _ = statistics["accuracy"]
-            for name, rows in metrics.find_level_rows([example["id"] for example in gold]).items():
-                statistics[name], scores[name] = (compute, rows), compute(rows)
-        return scores, statistics
-
-    def list_types(self, labels: Sequence[str]) -> Sequence[str]:
-        return ()
-
-    def count_confusions(self, task: Task, gold: Gold, predictions: Predictions) -> None:
-        return None
-
 
 def fill_blank(question: str, option: str) -> str:
     """Returns the question with the option in each blank, or after it if there is no blank.
@@ -117,3 +141,6 @@ def fill_blank(question: str, option: str) -> str:
     if "_" in question:
         return re.sub("_+", lambda _: option, question)
     return f"{question} {option}"
+
+
+KIND = Kind(NAME, MultipleChoiceData(NAME), MultipleChoiceLearn(NAME), MultipleChoiceAnswer(NAME))

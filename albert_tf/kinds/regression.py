@@ -6,38 +6,46 @@ from typing import Any
 import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.kinds import base
-from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
+from albert_tf.kinds import answer
+from albert_tf.kinds.answer import LabelAnswer
+from albert_tf.kinds.base import (
+    Arrays,
+    Gold,
+    Kind,
+    Mistake,
+    Outputs,
+    Prediction,
+    Predictions,
+    Task,
+    Tensors,
+)
+from albert_tf.kinds.learn import Learn
+from albert_tf.kinds.text_data import TextData
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig
+
+NAME = "regression"
 
 # Predictions that differ by less than this share of the range of the labels are one.
 _CONSTANT_RANGE = 0.01
 
 
-class Regression(base.Kind):
-    """A prediction is {"prediction": number}."""
+class RegressionData(TextData):
+    """Labels are numbers."""
 
-    metrics = ("pearson", "spearman")
     num_labels = 0
-    num_outputs = 1
-    may_exit_early = True
-    head = "Regression"
-    description = "gives a number for a text, or for a pair of texts"
-    view = "value"
-    parts = frozenset({"encoder", "pooler", "classifier"})
-    labels_weight = "output_bias"
-    reply = "regress"
 
     def make_targets(self, tokens: features.TokenFeature, num_classes: int) -> features.Features:
         return {features.LABEL_IDS: tf.io.FixedLenFeature([1], tf.float32)}
 
-    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
-        outputs = self.apply(network, ids)
-        return {"value": outputs.pop("logits")[:, 0], **outputs}
-
     def make_label_ids(self, values: Sequence[Any], labels: Sequence[str]) -> np.ndarray:
         return np.array([[value or 0.0] for value in values], np.float32)
+
+
+class RegressionLearn(Learn):
+    """Squared errors; correlations."""
+
+    metrics = ("pearson", "spearman")
 
     def make_loss(self, config: FinetuneConfig) -> Any:
         return super().make_loss(config)._replace(has_accuracy=False)
@@ -47,22 +55,7 @@ class Regression(base.Kind):
     ) -> dict[str, Any]:
         """The squared errors."""
         errors = outputs["logits"][:, 0] - batch[features.LABEL_IDS][:, 0]
-        return {f"{self}_loss": tf.reduce_sum(tf.square(errors) * weights)}
-
-    def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
-    ) -> Predictions:
-        pairs = zip(gold, outputs["logits"][:, 0].tolist(), strict=True)
-        return {example["id"]: {"prediction": value} for example, value in pairs}
-
-    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
-        return base.is_number(prediction.get("prediction"))
-
-    def is_plain(self, value: Any, labels: Sequence[str]) -> bool:
-        return base.is_number(value)
-
-    def average(self, members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
-        return base.average_field(members, "prediction")
+        return {f"{self.kind}_loss": tf.reduce_sum(tf.square(errors) * weights)}
 
     def describe_constant(self, labels: Sequence[Any], values: Sequence[Any]) -> str | None:
         if np.ptp(values) < _CONSTANT_RANGE * np.ptp(labels):
@@ -75,3 +68,35 @@ class Regression(base.Kind):
             label, value = example["label"], predictions[example["id"]]["prediction"]
             if label != value:
                 yield Mistake(example["id"], f"{label:.4g}", f"{value:.4g}", abs(label - value))
+
+
+class RegressionAnswer(LabelAnswer):
+    """A prediction is {"prediction": number}."""
+
+    num_outputs = 1
+    head = "Regression"
+    description = "gives a number for a text, or for a pair of texts"
+    view = "value"
+    reply = "regress"
+
+    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
+        outputs = self.apply(network, ids)
+        return {"value": outputs.pop("logits")[:, 0], **outputs}
+
+    def decode(
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
+    ) -> Predictions:
+        pairs = zip(gold, outputs["logits"][:, 0].tolist(), strict=True)
+        return {example["id"]: {"prediction": value} for example, value in pairs}
+
+    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
+        return answer.is_number(prediction.get("prediction"))
+
+    def is_plain(self, value: Any, labels: Sequence[str]) -> bool:
+        return answer.is_number(value)
+
+    def average(self, members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
+        return answer.average_field(members, "prediction")
+
+
+KIND = Kind(NAME, RegressionData(NAME), RegressionLearn(NAME), RegressionAnswer(NAME))

@@ -7,14 +7,34 @@ import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require
-from albert_tf.kinds import base
-from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
-from albert_tf.kinds.served import Served
+from albert_tf.kinds import answer, learn
+from albert_tf.kinds.answer import Answer
+from albert_tf.kinds.base import (
+    Arrays,
+    Example,
+    Gold,
+    Kind,
+    Label,
+    Mistake,
+    Outputs,
+    Prediction,
+    Predictions,
+    Records,
+    Scores,
+    Task,
+    TaskSplit,
+    Tensors,
+    Tokens,
+)
+from albert_tf.kinds.learn import Learn
 from albert_tf.kinds.tables import task_rows
 from albert_tf.kinds.tables.task_rows import Columns
+from albert_tf.kinds.text_data import TextData
 from albert_tf.records import features
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig, Lengths
+
+NAME = "sentence_embedding"
 
 CONTRASTIVE = "contrastive"  # the loss
 _QUERIES = 1024  # texts whose counterparts are searched for at once
@@ -23,20 +43,12 @@ _CONSTANT_COSINES = 1e-4
 SIMILARITY_METRICS = ("spearman", "pearson")
 
 
-class SentenceEmbedding(base.Kind):
-    """A prediction is {"prediction": cosine of the two texts, "rank": number}.
+class SentenceEmbeddingData(TextData):
+    """An example is a text and its counterpart, and perhaps hard negatives."""
 
-    The rank, from 1, is that of the second text among the second texts of the file, by cosines.
-    """
-
-    metrics = ("mrr", "recall@1", "recall@5", "recall@10")
     num_labels = 0
     has_several_sequences = True
-    gives_vectors = True
     columns = ("second_text", "negatives", "simcse")
-    description = "gives one vector for a text"
-    parts = Served.parts
-    choices = ("pooling", "normalize")
 
     def count_texts(self, task: Task) -> int:
         return 1
@@ -45,7 +57,7 @@ class SentenceEmbedding(base.Kind):
         return {"num_texts": 2 + len(columns.negatives)}
 
     def choose_columns(
-        self, split: base.TaskSplit, known: Sequence[str], path: str
+        self, split: TaskSplit, known: Sequence[str], path: str
     ) -> tuple[list[str], str | None]:
         """Hard negatives are needed for training alone, and a number how alike texts are never."""
         columns, trains = split.source.columns, split.name == "train"
@@ -54,28 +66,28 @@ class SentenceEmbedding(base.Kind):
             return [columns.text, columns.text], None
         if columns.second_text is None:
             end = ", or take --simcse." if trains else "."
-            needs = f"{self} needs pairs of texts: name --second_text_column"
+            needs = f"{self.kind} needs pairs of texts: name --second_text_column"
             raise UserError(f"{path}: {needs}{end}")
         negatives = [x for x in columns.negatives if trains or x in known]
         label = None if trains or columns.label not in known else columns.label
         return [columns.text, columns.second_text, *negatives], label
 
     def read_label(
-        self, row: Mapping[str, Any], column: str | None, split: base.TaskSplit, place: str
-    ) -> base.Label | None:
+        self, row: Mapping[str, Any], column: str | None, split: TaskSplit, place: str
+    ) -> Label | None:
         if column is None:
             return None
         return split.task.parse_label(task_rows.to_label(row[column], column, place), place)
 
     def encode(
         self,
-        examples: Sequence[base.Example],
+        examples: Sequence[Example],
         tokenizer: Tokenizer,
         labels: Sequence[str],
         lengths: Lengths,
         *,
         trains: bool = False,
-    ) -> base.Records:
+    ) -> Records:
         """Returns a record of each example to train on, and else one of each text.
 
         To train on, a record has a text, its counterpart and hard negatives, a sequence each. To
@@ -105,36 +117,19 @@ class SentenceEmbedding(base.Kind):
         return {features.LABEL_IDS: tf.io.FixedLenFeature([num_classes], tf.int64)}
 
     def truncate(
-        self, rows: Sequence[Sequence[base.Tokens]], lengths: Lengths
-    ) -> tuple[list[Sequence[base.Tokens]], dict[str, int]]:
+        self, rows: Sequence[Sequence[Tokens]], lengths: Lengths
+    ) -> tuple[list[Sequence[Tokens]], dict[str, int]]:
         """Each text a sequence of its own, which loses its end."""
         room = lengths.max_seq_length - features.NUM_TEXT_TOKENS
-        sequences: list[Sequence[base.Tokens]] = [(text[:room],) for row in rows for text in row]
+        sequences: list[Sequence[Tokens]] = [(text[:room],) for row in rows for text in row]
         num_truncated = sum(any(len(text) > room for text in row) for row in rows)
         return sequences, {"truncated": num_truncated}
 
-    make_network = Served.make_network
-    list_requests = Served.list_requests
 
-    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
-        from albert_tf.model import albert_model, task_heads
+class SentenceEmbeddingLearn(Learn):
+    """Texts that belong together are alike; correlations, or ranks of the counterparts."""
 
-        if options.pooling == "first":
-            positions = albert_model.no_positions(ids)
-            outputs = network(ids, positions=positions, skips_padding=True)
-            vectors = tf.cast(outputs["pooled_output"], tf.float32)
-        else:
-            outputs = network(ids, skips_padding=True)
-            vectors = task_heads.average_tokens(
-                outputs["sequence_output"], ids[features.INPUT_MASK]
-            )
-        return {"embedding": tf.math.l2_normalize(vectors, -1) if options.normalize else vectors}
-
-    def choose_head(self, config: FinetuneConfig) -> Any:
-        from albert_tf.model import task_heads
-
-        is_first = config.pooling == "first"
-        return task_heads.FirstEmbedding if is_first else task_heads.MeanEmbedding
+    metrics = ("mrr", "recall@1", "recall@5", "recall@10")
 
     def list_losses(self, config: FinetuneConfig) -> tuple[str, ...]:
         return (CONTRASTIVE,)
@@ -173,57 +168,27 @@ class SentenceEmbedding(base.Kind):
             f"{CONTRASTIVE}_correct": tf.reduce_sum(correct * weights),
         }
 
-    def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
-    ) -> Predictions:
-        """Ranks the second text of an example among all of them.
-
-        A text that equals the first one is left out; of equal cosines, and of such that are not
-        finite, the own one is the last: vectors that are all alike find nothing.
-        """
-        vectors = outputs["embedding"].astype(np.float32)
-        vectors /= np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
-        candidates = np.unique([k for example in gold for k in example["texts"][1:]])
-        predictions: Predictions = {}
-        for begin in range(0, len(gold), _QUERIES):
-            block = gold[begin : begin + _QUERIES]
-            first, second = np.array([example["texts"][:2] for example in block]).T
-            cosines = vectors[first] @ vectors[candidates].T  # [Q, M]
-            places = np.searchsorted(candidates, second)
-            own = cosines[np.arange(len(block)), places]
-            is_other = (candidates != first[:, np.newaxis]) | (candidates == second[:, np.newaxis])
-            ranks = (~(cosines < own[:, np.newaxis]) & is_other).sum(1)
-            for example, cosine, rank in zip(block, own.tolist(), ranks.tolist(), strict=True):
-                predictions[example["id"]] = {"prediction": cosine, "rank": rank}
-        return predictions
-
-    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
-        rank = prediction.get("rank", 1)
-        return base.is_number(prediction.get("prediction")) and type(rank) is int and rank > 0
-
     def describe_constant(self, labels: Sequence[Any], values: Sequence[Any]) -> str | None:
         if len(values) > 1 and np.ptp(values) < _CONSTANT_COSINES:
             return f"about {np.mean(values):.4g}"
         return None
 
-    def score(
-        self, task: Task, gold: Gold, predictions: Predictions, null_threshold: float = 0.0
-    ) -> base.Scores:
+    def score(self, task: Task, gold: Gold, predictions: Predictions) -> Scores:
         """Correlations of cosines and labels, or without labels the mean reciprocal rank and so on.
 
         These are the shares of ranks up to 1, 5 and 10.
         """
         if gold[0]["label"] is not None:
-            return base.score_values(task, SIMILARITY_METRICS, gold, predictions)
+            return learn.score_values(task, SIMILARITY_METRICS, gold, predictions)
         ids = [example["id"] for example in gold]
-        base.check_ids(dict.fromkeys(ids), predictions, "the predictions")
+        learn.check_ids(dict.fromkeys(ids), predictions, "the predictions")
         if missing := [id_ for id_ in ids if "rank" not in predictions[id_]]:
             raise UserError(
                 f"the prediction of {missing[0]!r} has no rank: predict the split again."
             )
         ranks = np.array([predictions[id_]["rank"] for id_ in ids])
         values = {"mrr": 1 / ranks, **{f"recall@{k}": (ranks <= k) * 1.0 for k in (1, 5, 10)}}
-        return base.compute_scores(
+        return learn.compute_scores(
             task.metrics, len(gold), lambda name, rows: float(values[name][rows].mean())
         )
 
@@ -249,3 +214,67 @@ class SentenceEmbedding(base.Kind):
         for example, value in zip(gold, values, strict=True):
             if (rank := value.get("rank", 1)) > 1:
                 yield Mistake(example["id"], "rank 1", f"rank {rank:,}", rank)
+
+
+class SentenceEmbeddingAnswer(Answer):
+    """A prediction is {"prediction": cosine of the two texts, "rank": number}.
+
+    The rank, from 1, is that of the second text among the second texts of the file, by cosines.
+    """
+
+    gives_vectors = True
+    description = "gives one vector for a text"
+    choices = ("pooling", "normalize")
+
+    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
+        from albert_tf.model import albert_model, task_heads
+
+        if options.pooling == "first":
+            positions = albert_model.no_positions(ids)
+            outputs = network(ids, positions=positions, skips_padding=True)
+            vectors = tf.cast(outputs["pooled_output"], tf.float32)
+        else:
+            outputs = network(ids, skips_padding=True)
+            vectors = task_heads.average_tokens(
+                outputs["sequence_output"], ids[features.INPUT_MASK]
+            )
+        return {"embedding": tf.math.l2_normalize(vectors, -1) if options.normalize else vectors}
+
+    def choose_head(self, config: FinetuneConfig) -> Any:
+        from albert_tf.model import task_heads
+
+        is_first = config.pooling == "first"
+        return task_heads.FirstEmbedding if is_first else task_heads.MeanEmbedding
+
+    def decode(
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
+    ) -> Predictions:
+        """Ranks the second text of an example among all of them.
+
+        A text that equals the first one is left out; of equal cosines, and of such that are not
+        finite, the own one is the last: vectors that are all alike find nothing.
+        """
+        vectors = outputs["embedding"].astype(np.float32)
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+        candidates = np.unique([k for example in gold for k in example["texts"][1:]])
+        predictions: Predictions = {}
+        for begin in range(0, len(gold), _QUERIES):
+            block = gold[begin : begin + _QUERIES]
+            first, second = np.array([example["texts"][:2] for example in block]).T
+            cosines = vectors[first] @ vectors[candidates].T  # [Q, M]
+            places = np.searchsorted(candidates, second)
+            own = cosines[np.arange(len(block)), places]
+            is_other = (candidates != first[:, np.newaxis]) | (candidates == second[:, np.newaxis])
+            ranks = (~(cosines < own[:, np.newaxis]) & is_other).sum(1)
+            for example, cosine, rank in zip(block, own.tolist(), ranks.tolist(), strict=True):
+                predictions[example["id"]] = {"prediction": cosine, "rank": rank}
+        return predictions
+
+    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
+        rank = prediction.get("rank", 1)
+        return answer.is_number(prediction.get("prediction")) and type(rank) is int and rank > 0
+
+
+KIND = Kind(
+    NAME, SentenceEmbeddingData(NAME), SentenceEmbeddingLearn(NAME), SentenceEmbeddingAnswer(NAME)
+)

@@ -1,16 +1,38 @@
 """Answers: a part of a context answers a question, or there may be no answer in it."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.kinds import base, squad_metrics
-from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
-from albert_tf.kinds.served import QUESTION, SENTENCE, WINDOWS
-from albert_tf.kinds.spans import qa_windows, span_features
+from albert_tf.kinds import learn
+from albert_tf.kinds.answer import (
+    QUESTION,
+    SENTENCE,
+    WINDOWS,
+    Answer,
+    average_field,
+    is_number,
+    is_probability,
+)
+from albert_tf.kinds.base import (
+    Arrays,
+    Gold,
+    Kind,
+    Mistake,
+    Outputs,
+    Prediction,
+    Predictions,
+    Records,
+    Scores,
+    Task,
+    Tensors,
+)
+from albert_tf.kinds.data import Data
+from albert_tf.kinds.learn import Learn
+from albert_tf.kinds.spans import qa_windows, span_features, squad_metrics
 from albert_tf.kinds.spans.qa_windows import AnswerOptions
 from albert_tf.kinds.spans.span_features import Question
 from albert_tf.records import features
@@ -23,22 +45,10 @@ SPAN, ANSWER_CLASS = "span", "answer_class"
 _SPAN_LABELS = {"start_logits": features.START_POSITIONS, "end_logits": features.END_POSITIONS}
 
 
-@dataclass(frozen=True)
-class Span(base.Kind):
-    """A prediction is {"prediction": text, "nbest": [{"text", "probability", ...}]}.
+class SpanData(Data):
+    """Examples are questions, each of a context that is read in windows."""
 
-    It has "null_odds", a number, if `may_be_none`: there may be no answer in the context.
-    """
-
-    may_be_none: bool = False
-
-    num_labels = 0
-    is_percent = True
-    may_lack_predictions = True
-    windowed_texts = "questions"
-    cut = WINDOWS
-    view = "answer"
-    asked = "questions"
+    window_noun = "questions"
     files = (qa_windows.WINDOWS,)
     lengths = ("doc_stride", "max_query_length")
     crowded_text = "context"
@@ -46,7 +56,7 @@ class Span(base.Kind):
     def count_texts(self, task: Task) -> int:
         return 2
 
-    def find_room(self, lengths: Lengths) -> int:
+    def text_capacity(self, lengths: Lengths) -> int:
         special = features.NUM_SPECIAL_TOKENS
         return lengths.max_seq_length - lengths.max_query_length - special
 
@@ -65,7 +75,7 @@ class Span(base.Kind):
         lengths: Lengths,
         *,
         trains: bool = False,
-    ) -> base.Records:
+    ) -> Records:
         """Returns a record of each window."""
         tokens = span_features.tokenize(examples, tokenizer, lengths.max_query_length)
         windows = span_features.split_into_windows(tokens, lengths)
@@ -80,7 +90,7 @@ class Span(base.Kind):
         }
         if num_lost := int(np.count_nonzero(has_answer & ~is_held)):
             counts[span_features.ANSWERS_IN_NO_WINDOW] = num_lost
-        return base.Records(
+        return Records(
             len(windows.unique_ids),
             lambda rows: span_features.make_features(
                 rows, tokens, windows, places, lengths.max_seq_length
@@ -97,36 +107,32 @@ class Span(base.Kind):
         answer = dict.fromkeys((features.UNIQUE_IDS, *names), one)
         return {features.P_MASK: tokens._replace(padding=1), **answer}
 
-    @property
-    def description(self) -> str:  # type: ignore[override]
-        end = ", or that there is none" if self.may_be_none else ""
-        return f"finds the answer to a question in a text{end}"
 
-    @property
-    def parts(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({"encoder", "squad2" if self.may_be_none else "squad1"})
+def _has_classifier(config: FinetuneConfig, *, may_be_none: bool) -> bool:
+    """Whether the head says that there is no answer; else scores are compared with [CLS]."""
+    return may_be_none and config.null_answer == "answer_class"
 
-    @property
-    def more_inputs(self) -> tuple[str, ...]:  # type: ignore[override]
-        return (features.P_MASK,) if self.may_be_none else ()
 
-    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
-        return self.apply(network, ids)
+@dataclass(frozen=True)
+class SpanLearn(Learn):
+    """The places where an answer begins and ends; the scores of the official script.
 
-    def list_requests(self) -> dict[str, dict[str, list[Any]]]:
-        return {"question": {"question": [QUESTION], "context": [SENTENCE]}}
+    Attributes:
+        null_threshold: null odds above it mean that there is no answer.
+    """
 
-    def choose_head(self, config: FinetuneConfig) -> Any:
-        from albert_tf.model import task_heads
+    null_threshold: float = 0.0
 
-        return task_heads.SpanOrNone if self._has_classifier(config) else task_heads.Span
-
-    def _has_classifier(self, config: FinetuneConfig) -> bool:
-        """Whether the head says that there is no answer; else scores are compared with [CLS]."""
-        return self.may_be_none and config.null_answer == "answer_class"
+    may_be_none: ClassVar[bool] = False
+    is_percent = True
+    may_lack_predictions = True
 
     def list_losses(self, config: FinetuneConfig) -> tuple[str, ...]:
-        return (SPAN, ANSWER_CLASS) if self._has_classifier(config) else (SPAN,)
+        return (
+            (SPAN, ANSWER_CLASS)
+            if _has_classifier(config, may_be_none=self.may_be_none)
+            else (SPAN,)
+        )
 
     def sum_losses(
         self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
@@ -147,7 +153,7 @@ class Span(base.Kind):
             f"{SPAN}_loss": tf.reduce_sum(entropy * weights),
             f"{SPAN}_correct": tf.reduce_sum(correct * weights),
         }
-        if not self._has_classifier(config):
+        if not _has_classifier(config, may_be_none=self.may_be_none):
             return sums
         logits = outputs["cls_logits"]
         labels = tf.cast(batch[features.IS_IMPOSSIBLE][:, 0], tf.float32)
@@ -159,61 +165,21 @@ class Span(base.Kind):
             f"{ANSWER_CLASS}_correct": tf.reduce_sum(correct * weights),
         }
 
-    def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
-    ) -> Predictions:
-        from albert_tf.kinds.spans import span_decoding
-
-        windows = arrays[qa_windows.WINDOWS]
-        ids = outputs.get(features.UNIQUE_IDS, windows.unique_ids[:, np.newaxis])
-        outputs = {**outputs, features.UNIQUE_IDS: ids[:, 0]}
-        options = AnswerOptions(self.may_be_none, config.n_best_size, config.max_answer_length)
-        return span_decoding.predict(outputs, windows, gold, options)
-
-    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
-        nbest = prediction.get("nbest")
-        return (
-            isinstance(prediction.get("prediction"), str)
-            and isinstance(nbest, list)
-            and all(isinstance(answer, dict) for answer in nbest)
-            and all(isinstance(answer.get("text"), str) for answer in nbest)
-            and all(base.is_probability(answer.get("probability")) for answer in nbest)
-            and (not self.may_be_none or base.is_number(prediction.get(NULL_ODDS)))
-        )
-
-    def is_plain(self, value: Any, labels: Sequence[str]) -> bool:
-        return isinstance(value, str)
-
-    def average(self, members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
-        """Returns the text with the highest sum of probabilities, and the mean of the null odds."""
-        answers: dict[str, dict[str, Any]] = {}
-        for member in members:
-            for answer in member["nbest"]:
-                # Its place is that of the first member; scores of two networks do not mix.
-                known = answers.setdefault(answer["text"], {**answer, "probability": 0.0})
-                known["probability"] += answer["probability"] / len(members)
-        size = max(len(member["nbest"]) for member in members)
-        nbest = sorted(answers.values(), key=lambda answer: -answer["probability"])[:size]
-        odds = base.average_field(members, NULL_ODDS) if self.may_be_none else {}
-        return {"prediction": nbest[0]["text"] if nbest else "", "nbest": nbest, **odds}
-
     def describe_constant(self, labels: Sequence[Any], values: Sequence[Any]) -> None:
         return None
 
-    def score(
-        self, task: Task, gold: Gold, predictions: Predictions, null_threshold: float = 0.0
-    ) -> base.Scores:
+    def score(self, task: Task, gold: Gold, predictions: Predictions) -> Scores:
         """The scores of the official script; of those, exact and f1 are means over questions."""
         texts, odds = self._split(predictions)
-        scores = squad_metrics.score_questions(gold, texts, odds, threshold=null_threshold)
+        scores = squad_metrics.score_questions(gold, texts, odds, threshold=self.null_threshold)
         values = {
             name: 100 * np.array([getattr(score, name) for score in scores.values()])
             for name in ("exact", "f1")
         }
-        _, statistics = base.compute_scores(
+        _, statistics = learn.compute_scores(
             values, len(gold), lambda name, rows: float(values[name][rows].mean())
         )
-        return squad_metrics.evaluate(gold, texts, odds, threshold=null_threshold), statistics
+        return squad_metrics.evaluate(gold, texts, odds, threshold=self.null_threshold), statistics
 
     def find_mistakes(self, task: Task, gold: Gold, predictions: Predictions) -> Iterator[Mistake]:
         """The surer the model was of words that are not in the right answer, the worse.
@@ -248,3 +214,104 @@ class Span(base.Kind):
         texts = {id_: x["prediction"] for id_, x in predictions.items()}
         odds = {id_: x[NULL_ODDS] for id_, x in predictions.items()} if self.may_be_none else None
         return texts, odds
+
+
+class SpanOrNoneLearn(SpanLearn):
+    """Spans, and whether there is an answer."""
+
+    may_be_none = True
+
+
+class SpanAnswer(Answer):
+    """A prediction is {"prediction": text, "nbest": [{"text", "probability", ...}]}.
+
+    It has "null_odds", a number, if `may_be_none`: there may be no answer in the context.
+    """
+
+    may_be_none: ClassVar[bool] = False
+    head = "Span"
+    description = "finds the answer to a question in a text"
+    parts = frozenset({"encoder", "squad1"})
+    truncation_note = WINDOWS
+    view = "answer"
+    asked = "questions"
+
+    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
+        return self.apply(network, ids)
+
+    def list_requests(self) -> dict[str, dict[str, list[Any]]]:
+        return {"question": {"question": [QUESTION], "context": [SENTENCE]}}
+
+    def decode(
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
+    ) -> Predictions:
+        from albert_tf.kinds.spans import span_decoding
+
+        windows = arrays[qa_windows.WINDOWS]
+        ids = outputs.get(features.UNIQUE_IDS, windows.unique_ids[:, np.newaxis])
+        outputs = {**outputs, features.UNIQUE_IDS: ids[:, 0]}
+        options = AnswerOptions(self.may_be_none, config.n_best_size, config.max_answer_length)
+        return span_decoding.predict(outputs, windows, gold, options)
+
+    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
+        nbest = prediction.get("nbest")
+        return (
+            isinstance(prediction.get("prediction"), str)
+            and isinstance(nbest, list)
+            and all(isinstance(answer, dict) for answer in nbest)
+            and all(isinstance(answer.get("text"), str) for answer in nbest)
+            and all(is_probability(answer.get("probability")) for answer in nbest)
+            and (not self.may_be_none or is_number(prediction.get(NULL_ODDS)))
+        )
+
+    def is_plain(self, value: Any, labels: Sequence[str]) -> bool:
+        return isinstance(value, str)
+
+    def average(self, members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
+        """Returns the text with the highest sum of probabilities, and the mean of the null odds."""
+        answers: dict[str, dict[str, Any]] = {}
+        for member in members:
+            for answer in member["nbest"]:
+                # Its place is that of the first member; scores of two networks do not mix.
+                known = answers.setdefault(answer["text"], {**answer, "probability": 0.0})
+                known["probability"] += answer["probability"] / len(members)
+        size = max(len(member["nbest"]) for member in members)
+        nbest = sorted(answers.values(), key=lambda answer: -answer["probability"])[:size]
+        odds = average_field(members, NULL_ODDS) if self.may_be_none else {}
+        return {"prediction": nbest[0]["text"] if nbest else "", "nbest": nbest, **odds}
+
+
+class SpanOrNoneAnswer(SpanAnswer):
+    """Spans, with null odds."""
+
+    may_be_none = True
+    description = f"{SpanAnswer.description}, or that there is none"
+    parts = frozenset({"encoder", "squad2"})
+    more_inputs = (features.P_MASK,)
+
+    def choose_head(self, config: FinetuneConfig) -> Any:
+        from albert_tf.model import task_heads
+
+        has_classifier = _has_classifier(config, may_be_none=True)
+        return task_heads.SpanOrNone if has_classifier else super().choose_head(config)
+
+
+KIND = Kind("span", SpanData("span"), SpanLearn("span"), SpanAnswer("span"))
+OR_NONE = Kind(
+    "span_or_none",
+    SpanData("span_or_none"),
+    SpanOrNoneLearn("span_or_none"),
+    SpanOrNoneAnswer("span_or_none"),
+)
+
+
+def may_be_none(kind: Kind) -> bool:
+    """Whether a question may have no answer in its text."""
+    return isinstance(kind.answer, SpanOrNoneAnswer)
+
+
+def with_null_threshold(task: Task, threshold: float) -> Task:
+    """Returns a task of questions whose scores have no answer where null odds are above it."""
+    assert isinstance(task.kind.learn, SpanLearn), "the threshold is of questions"
+    scores = replace(task.kind.learn, null_threshold=threshold)
+    return replace(task, kind=replace(task.kind, learn=scores))

@@ -46,11 +46,11 @@ class TaskDataset(NamedTuple):
     @property
     def best_by(self) -> str:
         """The metric that selects a checkpoint."""
-        return self.task.kind.choose_best_by(self.task, self.examples)
+        return self.task.kind.learn.choose_best_by(self.task, self.examples)
 
     def read_arrays(self) -> dict[str, Any]:
         """Reads what decoding needs beside the outputs of the model."""
-        names = self.task.kind.files
+        names = self.task.kind.data.files
         return {name: qa_windows.read(os.path.join(self.path, name)) for name in names}
 
     @property

@@ -7,29 +7,38 @@ from collections.abc import Sequence
 from typing import Any
 
 from albert_tf.errors import UserError, require
+from albert_tf.kinds import (
+    classification,
+    multi_label,
+    multiple_choice,
+    regression,
+    sentence_embedding,
+    span,
+    token_classification,
+)
+from albert_tf.kinds.answer import Answer, Encoder, FillMask
 from albert_tf.kinds.base import Kind, Task
-from albert_tf.kinds.classification import Classification
-from albert_tf.kinds.multi_label import MultiLabel
-from albert_tf.kinds.multiple_choice import MultipleChoice
-from albert_tf.kinds.regression import Regression
-from albert_tf.kinds.sentence_embedding import SentenceEmbedding
-from albert_tf.kinds.span import Span
-from albert_tf.kinds.token_classification import TokenClassification
 
 OWN = "own"
 
 # A new kind is a module, and a line here.
 _KINDS: tuple[Kind, ...] = (
-    Classification("classification"),
-    Regression("regression"),
-    MultipleChoice("multiple_choice"),
-    Span("span"),
-    Span("span_or_none", may_be_none=True),
-    SentenceEmbedding("sentence_embedding"),
-    TokenClassification("token_classification"),
-    MultiLabel("multi_label"),
+    classification.KIND,
+    regression.KIND,
+    multiple_choice.KIND,
+    span.KIND,
+    span.OR_NONE,
+    sentence_embedding.KIND,
+    token_classification.KIND,
+    multi_label.KIND,
 )
 KINDS = {kind.name: kind for kind in _KINDS}
+# Of models that are exported, also those without a task.
+ANSWERS: dict[str, Answer] = {
+    "encoder": Encoder("encoder"),
+    "fill_mask": FillMask("fill_mask"),
+    **{name: kind.answer for name, kind in KINDS.items()},
+}
 # Of a task of the user's own that names none.
 DEFAULT_KIND = _KINDS[0].name
 
@@ -85,7 +94,7 @@ def from_header(content: Any) -> Task:
 
 def get_kind(name: str) -> Kind:
     """Returns the kind of a task of the user's own; raises `UserError` if there is no such kind."""
-    kinds = [known for known in KINDS if KINDS[known].metrics]
+    kinds = [known for known in KINDS if KINDS[known].learn.metrics]
     require(name in kinds, f"there is no kind {name!r}. Take one of {', '.join(kinds)}.")
     return KINDS[name]
 
@@ -105,8 +114,8 @@ def make_own(
     require(is_list, f"labels: {str(labels)[:60]!r} is no list of names, none of them empty.")
     if len(set(labels)) < len(labels):
         raise UserError(f"a label is there twice: {', '.join(labels)}.")
-    known_kind.check_labels(labels)
-    metrics = known_kind.choose_metrics(labels)
+    known_kind.data.check_labels(labels)
+    metrics = known_kind.learn.choose_metrics(labels)
     return Task(OWN, known_kind, tuple(labels), metrics, has_pairs=has_pairs, num_texts=num_texts)
 
 

@@ -7,10 +7,27 @@ from typing import Any
 import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
+from albert_tf import metrics
 from albert_tf.errors import require
-from albert_tf.kinds import base, metrics
-from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
-from albert_tf.kinds.served import WINDOWS, Served
+from albert_tf.kinds import answer, learn
+from albert_tf.kinds.answer import WINDOWS, Answer
+from albert_tf.kinds.base import (
+    Arrays,
+    Confusions,
+    Gold,
+    Kind,
+    Mistake,
+    Outputs,
+    Prediction,
+    Predictions,
+    Records,
+    Scores,
+    Task,
+    TaskSplit,
+    Tensors,
+)
+from albert_tf.kinds.data import Data
+from albert_tf.kinds.learn import Learn
 from albert_tf.kinds.spans import qa_windows, tag_schemes, token_features
 from albert_tf.kinds.spans.token_features import TaggedText
 from albert_tf.kinds.tables import token_tables
@@ -20,40 +37,28 @@ from albert_tf.tokenizers import text_words
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig, Lengths
 
+NAME = "token_classification"
 
-class TokenClassification(base.Kind):
-    """A prediction is {"prediction": [{"text", "type", "start", "end", "score"}]}."""
 
-    metrics = ("f1", "precision", "recall", "accuracy")
-    windowed_texts = "tagged words"
+class TokenClassificationData(Data):
+    """Examples are texts whose words have tags, read in windows."""
+
+    num_labels = 2
+    window_noun = "tagged words"
     suffixes = token_tables.SUFFIXES
-    columns = ()
-    head = "TokenClassifier"
-    description = "marks spans in a text, of any length"
-    view = "spans"
-    asked = "spans"
-    parts = frozenset({"encoder", "token_classifier"})
-    labels_weight = "cls/token_classification/output_bias"
-    choices = ("labels",)
-    cut = WINDOWS
     files = (qa_windows.WINDOWS, qa_windows.WORDS)
     lengths = ("label_pieces", "doc_stride")
-
-    def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
-        """Tags that mark no spans of several words, as parts of speech, have an accuracy alone."""
-        is_plain = tag_schemes.find_scheme(labels) == tag_schemes.PLAIN
-        return ("accuracy",) if is_plain else self.metrics
 
     def count_texts(self, task: Task) -> int:
         return 1
 
-    def find_room(self, lengths: Lengths) -> int:
+    def text_capacity(self, lengths: Lengths) -> int:
         return lengths.max_seq_length - features.NUM_TEXT_TOKENS
 
     def read_labels(self, path: str, source: DataSource) -> tuple[str, ...]:
         return token_tables.read_labels(path, source.columns)
 
-    def read(self, split: base.TaskSplit, path: str) -> list[TaggedText]:
+    def read(self, split: TaskSplit, path: str) -> list[TaggedText]:
         labels, source = split.task.labels, split.source
         return token_tables.read(path, labels, source, is_test=split.is_test)
 
@@ -71,7 +76,7 @@ class TokenClassification(base.Kind):
         lengths: Lengths,
         *,
         trains: bool = False,
-    ) -> base.Records:
+    ) -> Records:
         """Returns a record of each window.
 
         Of the counts, `words_without_tokens` are those that the tokenizer drops, and
@@ -88,7 +93,7 @@ class TokenClassification(base.Kind):
             "words_without_tokens": int(np.count_nonzero(words.tokens < 0)),
             "inexact_spans": num_inexact,
         }
-        return base.Records(
+        return Records(
             len(windows.unique_ids),
             lambda rows: token_features.make_features(
                 rows, tokens, windows, lengths.max_seq_length, label_ids
@@ -102,13 +107,24 @@ class TokenClassification(base.Kind):
         """1 + the label of each token, or 0 for a token that is not trained."""
         return {features.LABEL_IDS: tokens}
 
+
+class TokenClassificationLearn(Learn):
+    """Cross entropy of tokens; precision, recall and F1 of spans."""
+
+    metrics = ("f1", "precision", "recall", "accuracy")
+
+    def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """Tags that mark no spans of several words, as parts of speech, have an accuracy alone."""
+        is_plain = tag_schemes.find_scheme(labels) == tag_schemes.PLAIN
+        return ("accuracy",) if is_plain else self.metrics
+
     def make_loss(self, config: FinetuneConfig) -> Any:
         """Returns a mean over the tokens that are trained, and not over examples."""
 
         def counts(batch: Tensors) -> dict[str, Any]:
             from albert_tf.model import losses
 
-            return {self.name: tf.reduce_sum(_trained(batch, losses.example_weights(batch)))}
+            return {self.kind: tf.reduce_sum(_trained(batch, losses.example_weights(batch)))}
 
         return super().make_loss(config)._replace(counts=counts)
 
@@ -119,73 +135,19 @@ class TokenClassification(base.Kind):
 
         labels = tf.maximum(batch[features.LABEL_IDS] - 1, 0)
         return losses.classification_sums(
-            self.name, outputs["logits"], labels, _trained(batch, weights)
+            self.kind, outputs["logits"], labels, _trained(batch, weights)
         )
-
-    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
-        logits = self.apply(network, ids)["logits"]  # [B, S, C]
-        best = tf.gather(tf.constant(options.labels), tf.argmax(logits, -1, output_type=tf.int32))
-        tags = tf.where(ids[features.INPUT_MASK] > 0, best, "")
-        return {"tags": tags, "probabilities": tf.nn.softmax(logits), "logits": logits}
-
-    list_requests = Served.list_requests
-
-    def complete_labels(self, labels: tuple[str, ...], size: int, source: str) -> tuple[str, ...]:
-        require(bool(labels), f"{source} does not name its tags: give --labels=O,B-PER,I-PER.")
-        tag_schemes.find_scheme(labels)
-        return labels
-
-    def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
-    ) -> Predictions:
-        from albert_tf.kinds.spans import tag_decoding
-
-        windows, words = (arrays[name] for name in self.files)
-        return tag_decoding.predict(outputs, windows, words, gold, task.labels)
-
-    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
-        spans = prediction.get("prediction")
-        return isinstance(spans, list) and all(
-            _is_span(span)
-            and isinstance(span.get("text"), str)
-            and base.is_number(span.get("score"))
-            for span in spans
-        )
-
-    def is_plain(self, value: Any, labels: Sequence[str]) -> bool:
-        return isinstance(value, list) and all(map(_is_span, value))
-
-    def average(self, members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
-        """Returns the spans whose mean score, 0 of a member without them, is over a half.
-
-        Of two that overlap, some member has both if more than half have each: so they never do.
-        """
-        spans: dict[tuple[int, int, str], dict[str, Any]] = {}
-        for member in members:
-            for span in member["prediction"]:
-                key = span["start"], span["end"], span["type"]
-                known = spans.setdefault(key, {**span, "score": 0.0})
-                known["score"] += span["score"] / len(members)
-        return {"prediction": [spans[key] for key in sorted(spans) if spans[key]["score"] > 0.5]}
 
     def describe_constant(self, labels: Sequence[Any], values: Sequence[Any]) -> None:
         return None
 
-    def describe(self, prediction: Prediction, labels: Sequence[str]) -> list[str]:
-        return [
-            f"{x['type']}: {x['text']} [{x['start']}-{x['end']}] ({x['score']:.3f})"
-            for x in prediction["prediction"]
-        ] or ["none"]
-
-    def score(
-        self, task: Task, gold: Gold, predictions: Predictions, null_threshold: float = 0.0
-    ) -> base.Scores:
+    def score(self, task: Task, gold: Gold, predictions: Predictions) -> Scores:
         """Precision, recall and F1 of spans, exact in their ends and type; accuracy of words."""
-        base.check_scorable(gold, predictions, "spans")
+        learn.check_scorable(gold, predictions, "spans")
         counts = np.array(
             [self._count(task, row, predictions[row["id"]]) for row in gold], np.int64
         )
-        return base.compute_scores(
+        return learn.compute_scores(
             task.metrics, len(gold), lambda name, rows: _score_spans(counts[rows])[name]
         )
 
@@ -198,7 +160,7 @@ class TokenClassification(base.Kind):
     def list_types(self, labels: Sequence[str]) -> Sequence[str]:
         return tag_schemes.list_types(labels)
 
-    def count_confusions(self, task: Task, gold: Gold, predictions: Predictions) -> base.Confusions:
+    def count_confusions(self, task: Task, gold: Gold, predictions: Predictions) -> Confusions:
         scheme = tag_schemes.find_scheme(task.labels)
         pairs: Counter[tuple[str, str]] = Counter()
         for row in gold:
@@ -208,7 +170,7 @@ class TokenClassification(base.Kind):
             )
             pairs.update(zip(target, guess, strict=True))
         labels = [tag_schemes.OUTSIDE, *self.list_types(task.labels)]
-        return base.Confusions("types of the words", labels, pairs)
+        return Confusions("types of the words", labels, pairs)
 
     def find_mistakes(self, task: Task, gold: Gold, predictions: Predictions) -> Iterator[Mistake]:
         """The more spans are missing, or are none, the worse."""
@@ -258,6 +220,69 @@ class TokenClassification(base.Kind):
         return (*counts, sum(a == b for a, b in zip(target, guess, strict=True)), len(target))
 
 
+class TokenClassificationAnswer(Answer):
+    """A prediction is {"prediction": [{"text", "type", "start", "end", "score"}]}."""
+
+    head = "TokenClassifier"
+    description = "marks spans in a text, of any length"
+    view = "spans"
+    asked = "spans"
+    parts = frozenset({"encoder", "token_classifier"})
+    labels_weight = "cls/token_classification/output_bias"
+    choices = ("labels",)
+    truncation_note = WINDOWS
+
+    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
+        logits = self.apply(network, ids)["logits"]  # [B, S, C]
+        best = tf.gather(tf.constant(options.labels), tf.argmax(logits, -1, output_type=tf.int32))
+        tags = tf.where(ids[features.INPUT_MASK] > 0, best, "")
+        return {"tags": tags, "probabilities": tf.nn.softmax(logits), "logits": logits}
+
+    def complete_labels(self, labels: tuple[str, ...], size: int, source: str) -> tuple[str, ...]:
+        require(bool(labels), f"{source} does not name its tags: give --labels=O,B-PER,I-PER.")
+        tag_schemes.find_scheme(labels)
+        return labels
+
+    def decode(
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
+    ) -> Predictions:
+        from albert_tf.kinds.spans import tag_decoding
+
+        windows, words = (arrays[name] for name in (qa_windows.WINDOWS, qa_windows.WORDS))
+        return tag_decoding.predict(outputs, windows, words, gold, task.labels)
+
+    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
+        spans = prediction.get("prediction")
+        return isinstance(spans, list) and all(
+            _is_span(span)
+            and isinstance(span.get("text"), str)
+            and answer.is_number(span.get("score"))
+            for span in spans
+        )
+
+    def is_plain(self, value: Any, labels: Sequence[str]) -> bool:
+        return isinstance(value, list) and all(map(_is_span, value))
+
+    def average(self, members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
+        """Returns the spans whose mean score, 0 of a member without them, is over a half.
+
+        Of two that overlap, some member has both if more than half have each: so they never do.
+        """
+        spans: dict[tuple[int, int, str], dict[str, Any]] = {}
+        for member in members:
+            for span in member["prediction"]:
+                key = span["start"], span["end"], span["type"]
+                known = spans.setdefault(key, {**span, "score": 0.0})
+                known["score"] += span["score"] / len(members)
+        return {"prediction": [spans[key] for key in sorted(spans) if spans[key]["score"] > 0.5]}
+
+    def describe(self, prediction: Prediction, labels: Sequence[str]) -> list[str]:
+        return [
+            f"{x['type']}: {x['text']} [{x['start']}-{x['end']}] ({x['score']:.3f})"
+            for x in prediction["prediction"]
+        ] or ["none"]
+
+
 def _trained(batch: Tensors, weights: Any) -> Any:  # [B, S]
     """Returns 1.0 for a token that is trained, else 0.0; `weights` are those of examples, [B]."""
     is_trained = tf.cast(batch[features.LABEL_IDS] > 0, tf.float32)
@@ -275,3 +300,11 @@ def _score_spans(counts: np.ndarray) -> dict[str, float]:
     correct, words = counts[:, 3:].sum(0)
     accuracy = float(correct / max(words, 1))
     return {"precision": precision, "recall": recall, "f1": f1, "accuracy": accuracy}
+
+
+KIND = Kind(
+    NAME,
+    TokenClassificationData(NAME),
+    TokenClassificationLearn(NAME),
+    TokenClassificationAnswer(NAME),
+)

@@ -7,7 +7,7 @@ from typing import Any
 from absl import logging
 
 from albert_tf.errors import require
-from albert_tf.kinds import base
+from albert_tf.kinds import text_data
 from albert_tf.kinds.base import Kind
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig, Lengths
@@ -18,7 +18,7 @@ MIN_SEQ_LENGTH = features.NUM_SPECIAL_TOKENS + 2
 
 def select(lengths: Lengths, kind: Kind | None) -> dict[str, int | str]:
     """Returns {field: value} of those that a kind of task, or a model without task, uses."""
-    fields = kind.lengths if kind else ()
+    fields = kind.data.lengths if kind else ()
     return {name: getattr(lengths, name) for name in ("max_seq_length", *fields)}
 
 
@@ -33,13 +33,13 @@ def follow(config: FinetuneConfig, kind: Kind | None, named: Container[str]) -> 
         if name not in select(config, kind) or name in named:
             continue
         is_stride, total = name == "doc_stride", config.max_seq_length
-        most = max(1, kind.find_room(config) // 2 if kind and is_stride else total // 3)
+        most = max(1, kind.data.text_capacity(config) // 2 if kind and is_stride else total // 3)
         if (length := getattr(config, name)) > most:
             logging.info(f"{name} is {most}, for max_seq_length={total}, instead of {length}.")
             change: dict[str, Any] = {name: most}
             config = dataclasses.replace(config, **change)
-    if kind and "doc_stride" in kind.lengths:
-        most = max(1, kind.find_room(config) - 1)
+    if kind and "doc_stride" in kind.data.lengths:
+        most = max(1, kind.data.text_capacity(config) - 1)
         require(
             config.doc_stride <= most,
             f"doc_stride={config.doc_stride}: windows of max_seq_length={config.max_seq_length} "
@@ -55,12 +55,12 @@ def check(lengths: Lengths, kind: Kind | None) -> None:
             continue
         least = MIN_SEQ_LENGTH if name == "max_seq_length" else 1
         require(length >= least, f"{name} must be at least {least}, not {length}.")
-    if kind and kind.crowded_text:
-        name = kind.lengths[-1]
+    if kind and kind.data.crowded_text:
+        name = kind.data.lengths[-1]
         length, total = getattr(lengths, name), lengths.max_seq_length
         require(
             length + features.NUM_SPECIAL_TOKENS < total,
-            f"{name}={length} leaves no room for the {kind.crowded_text} in "
+            f"{name}={length} leaves no room for the {kind.data.crowded_text} in "
             f"max_seq_length={total}: take a smaller one.",
         )
 
@@ -75,7 +75,7 @@ CUTS = {
 
 def warn_of_losses(counts: Mapping[str, int], total: int, config: FinetuneConfig) -> None:
     """Warns of the inputs, of `total`, that are longer than what the model reads, or unreadable."""
-    base.warn_of_unreadable(counts, total)
+    text_data.warn_of_unreadable(counts, total)
     for name, (length, cut) in CUTS.items():
         if number := counts.get(name):
             size, most = getattr(config, length), config.albert.max_position_embeddings

@@ -122,7 +122,7 @@ def make_trainer(
 def make_objective(config: FinetuneConfig, task: Task, best_by: str | None = None) -> Objective:
     """Returns what a task learns."""
     return Objective(
-        loss=task.kind.make_loss(config),
+        loss=task.kind.learn.make_loss(config),
         best_by=best_by or task.best_by,
         list_features=lambda config: task.make_features(config.max_seq_length),
         make_model=task.make_model,
@@ -189,10 +189,10 @@ def evaluate(
         predicted = inference.make_predict(*arguments, num_branches=num_branches)()
     thresholds = {}
     if scored and split == "dev":
-        thresholds = task.kind.tune_thresholds(task, dataset.examples, predicted)
-    elif task.kind.has_label_thresholds:
+        thresholds = task.kind.learn.tune_thresholds(task, dataset.examples, predicted)
+    elif task.kind.learn.has_label_thresholds:
         thresholds = finetuned_model.read_thresholds(checkpoint)
-    predicted = task.kind.apply_thresholds(task, predicted, thresholds)
+    predicted = task.kind.learn.apply_thresholds(task, predicted, thresholds)
     scores = predictions.score(task, dataset.examples, predicted) if scored else {}
     # Predictions of another task's examples, AX by a model of MNLI, stand next to those of its own.
     name = f"{split}-{task.name}" if task != model.task else split
@@ -204,7 +204,7 @@ def evaluate(
     predictions.write(path, task, predicted, **source, data=dataset.origin)
     if scores:
         predictions.warn_if_constant(task, dataset.examples, predicted, config.learning_rate)
-        table = task.kind.score_labels(task, dataset.examples, predicted)
+        table = task.kind.learn.score_labels(task, dataset.examples, predicted)
         more |= {run_files.BY_LABEL: table, run_files.THRESHOLDS: thresholds}
         content = {"task": task.name, **source, "num_examples": len(dataset.examples)}
         content |= {"metrics": scores, **{key: value for key, value in more.items() if value}}
@@ -230,7 +230,7 @@ def _choose_exit(
         return exits[patience - 1].predictions, {run_files.PATIENCE: patience}
     task, name = dataset.task, dataset.best_by
     values = [predictions.score(task, dataset.examples, x.predictions)[name] for x in exits]
-    least = values[-1] - model.config.exit_max_loss / (1 if task.kind.is_percent else 100)
+    least = values[-1] - model.config.exit_max_loss / (1 if task.kind.learn.is_percent else 100)
     # All layers, if their score is no number.
     best = next((x for x, y in zip(exits, values, strict=True) if y >= least), exits[-1])
     chosen = exits[(model.config.exit_patience or best.patience) - 1]

@@ -25,7 +25,7 @@ from albert_tf.data_prep.corpus.shards import Driver, Made
 from albert_tf.errors import UserError, find_sentence, require
 from albert_tf.export import export_source, saved_model
 from albert_tf.export.export_config import SourceConfig
-from albert_tf.kinds import base, token_lengths
+from albert_tf.kinds import text_data, token_lengths
 from albert_tf.predict import input_rows, output_files
 from albert_tf.predict.input_rows import Columns, Row
 from albert_tf.predict.predictor import Loaded, Predictor, find_version, load
@@ -142,7 +142,7 @@ def predict(
         if blocks is None:
             return None
         finish(folder)
-    names = ("rows", base.UNREADABLE, *token_lengths.CUTS)
+    names = ("rows", text_data.UNREADABLE, *token_lengths.CUTS)
     counts = {x: sum(numbers.get(x, 0) for numbers in blocks.values()) for x in names}
     if config:
         token_lengths.warn_of_losses(counts, counts["rows"], config)

@@ -114,7 +114,7 @@ class LoadedModel:
             pooling=pooling,
             normalize=normalize,
         )
-        compute = model_kinds.KINDS[options.kind].serve
+        compute = task_table.ANSWERS[options.kind].serve
         rows = arguments.as_tuples(texts, 1)
         if not rows:
             return np.zeros((0, self.config.hidden_size), np.float32)
@@ -201,19 +201,20 @@ class LoadedModel:
                 "fit), or ask it for a [MASK] in the text (fill_mask) or for vectors (--vectors, "
                 "embed)."
             )
-        if self.task.kind.gives_vectors:
+        if self.task.kind.answer.gives_vectors:
             raise UserError(f"{self.checkpoint.source} gives vectors, no predictions: use embed.")
-        rows = arguments.as_tuples(inputs, self.task.kind.count_texts(self.task))
+        rows = arguments.as_tuples(inputs, self.task.kind.data.count_texts(self.task))
         if not rows:
             return []
         task, kind = self.task, self.task.kind
         records = self._encode(rows, kind)
-        order = None if kind.windowed_texts else _order_by_length(rows)
+        order = None if kind.data.window_noun else _order_by_length(rows)
         outputs = self._run(records, order, self.model)
-        predictions = kind.decode(outputs, records.lines, task, self.run_config, records.arrays)
-        if kind.has_label_thresholds:
+        lines, arrays = records.lines, records.arrays
+        predictions = kind.answer.decode(outputs, lines, task, self.run_config, arrays)
+        if kind.learn.has_label_thresholds:
             thresholds = finetuned_model.read_thresholds(self.checkpoint)
-            predictions = kind.apply_thresholds(task, predictions, thresholds)
+            predictions = kind.learn.apply_thresholds(task, predictions, thresholds)
         used = outputs.get("num_layers", ())
         more = [{"num_layers": int(x)} for x in used] or [{}] * len(predictions)
         return [{**x, **y} for x, y in zip(predictions.values(), more, strict=True)]
@@ -226,11 +227,11 @@ class LoadedModel:
         `run_config.max_seq_length`, and texts that are too long lose their ends.
         """
         kind = self.task.kind if self.task else task_table.KINDS[task_table.DEFAULT_KIND]
-        if kind.windowed_texts:
+        if kind.data.window_noun:
             raise UserError(
-                f"encode is not for {kind.windowed_texts}: train them with bin/run_finetuning."
+                f"encode is not for {kind.data.window_noun}: train them with bin/run_finetuning."
             )
-        number = kind.count_texts(self.task) if self.task else None
+        number = kind.data.count_texts(self.task) if self.task else None
         rows = arguments.as_tuples(inputs, number)
         stand_in = ("",) * (number or 1)  # gives the shape where there are no rows
         records = self._encode(rows or [stand_in], kind)
@@ -288,7 +289,7 @@ class LoadedModel:
 
         predicted = self.predict(inputs)
         assert self.task, "predict refuses a model without"
-        if self.task.kind.windowed_texts:
+        if self.task.kind.data.window_noun:
             raise UserError(f"evaluate is not for {self.task.kind}: take bin/run_finetuning.")
         values = arguments.as_list(labels)
         require(len(values) == len(predicted), f"{len(values)} labels for {len(predicted)} inputs.")

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files
+from albert_tf import files, metrics
 from albert_tf.data_prep.corpus import corpus_files, documents
 from albert_tf.errors import UserError, require
-from albert_tf.kinds import metrics
 from albert_tf.model import encoder
 from albert_tf.model.albert_model import AlbertForPretraining
 from albert_tf.predict import loaded_model

@@ -23,11 +23,11 @@ from albert_tf.export import export_source, model_versions, saved_model, serving
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests import token_ids
-from albert_tf.kinds import base, task_table
+from albert_tf.kinds import task_table, text_data
 from albert_tf.kinds.base import Kind, Records, Task
-from albert_tf.kinds.served import Served
 from albert_tf.kinds.spans import span_decoding, tag_decoding
 from albert_tf.kinds.spans.qa_windows import WINDOWS, WORDS, AnswerOptions
+from albert_tf.kinds.text_data import TextData
 from albert_tf.model import xla
 from albert_tf.records import features
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -147,8 +147,8 @@ def from_model(
     config = model.options.run_config
     if model.tokenizer is None:
         raise UserError(f"{model.source} has no vocabulary: put it there.")
-    answer = _ANSWERS[model.kind.asked]
-    specs = token_ids.make_specs(model.inputs, model.kind.rank)
+    answer = _ANSWERS[model.answer.asked]
+    specs = token_ids.make_specs(model.inputs, model.answer.rank)
     compute = trace(model.compute_outputs, specs)
 
     def answer_checked(rows: Sequence[Row]) -> list[Answer]:
@@ -158,7 +158,7 @@ def from_model(
 
     return Predictor(
         [*next(iter(model.list_requests().values()))],
-        isinstance(model.kind, Kind) and model.kind.gives_vectors,
+        model.answer.gives_vectors,
         answer_checked,
         _make_count_losses(model.kind, model.tokenizer, config),
         config,
@@ -185,18 +185,18 @@ def _check_bytes(rows: Sequence[Row], most: int) -> None:
                 raise tf.errors.InvalidArgumentError(None, None, message)
 
 
-def _make_count_losses(kind: Served, tokenizer: Tokenizer, config: FinetuneConfig) -> CountLosses:
-    """Returns the function that counts as `Kind.truncate`; in windows no context loses any."""
-    if isinstance(kind, Kind) and kind.windowed_texts:
-        return _count_nothing
-    known = kind if isinstance(kind, Kind) else task_table.KINDS[task_table.DEFAULT_KIND]
+def _make_count_losses(
+    kind: Kind | None, tokenizer: Tokenizer, config: FinetuneConfig
+) -> CountLosses:
+    """Returns the function that counts as `Data.count_losses`; of a model without a task, masks."""
 
     def count_losses(rows: Sequence[Row]) -> Mapping[str, int]:
-        if known is kind:
-            tokens = base.tokenize([known.list_texts(row) for row in rows], tokenizer)
-        else:
-            tokens = [[tokenizer.encode_with_masks(row["text"])] for row in rows]
-        return known.truncate(tokens, config)[1] | base.count_unreadable(tokens, tokenizer)
+        if kind:
+            texts = [kind.data.list_texts(row) for row in rows]
+            return kind.data.count_losses(texts, tokenizer, config)
+        tokens = [[tokenizer.encode_with_masks(row["text"])] for row in rows]
+        cut = TextData("fill_mask").truncate(tokens, config)[1]
+        return cut | text_data.count_unreadable(tokens, tokenizer)
 
     return count_losses
 
@@ -230,16 +230,15 @@ def encode(
     labels: Sequence[str],
     config: FinetuneConfig,
 ) -> Records:
-    """Returns the records of rows of texts, as `Kind.list_texts` orders them."""
-    examples = [kind.make_example(str(number), tuple(row)) for number, row in enumerate(rows)]
-    return kind.encode(examples, tokenizer, labels, config, trains=True)
+    """Returns the records of rows of texts, as `Data.list_texts` orders them."""
+    examples = [kind.data.make_example(str(number), tuple(row)) for number, row in enumerate(rows)]
+    return kind.data.encode(examples, tokenizer, labels, config, trains=True)
 
 
 def _encode(model: ExportedModel, rows: Sequence[Row]) -> Records:
-    kind = model.kind
-    kind = kind if isinstance(kind, Kind) else task_table.KINDS[task_table.DEFAULT_KIND]
-    assert isinstance(kind, Kind) and model.tokenizer
-    texts, options = [kind.list_texts(row) for row in rows], model.options
+    kind = model.kind or task_table.KINDS[task_table.DEFAULT_KIND]
+    assert model.tokenizer
+    texts, options = [kind.data.list_texts(row) for row in rows], model.options
     return encode(kind, texts, model.tokenizer, options.labels, options.run_config)
 
 
@@ -270,7 +269,7 @@ def _guess_masks(model: ExportedModel, compute: Compute, rows: Sequence[Row]) ->
     length = model.options.run_config.max_seq_length
     room = length - features.NUM_TEXT_TOKENS
     texts = [(tokenizer.encode_with_masks(row["text"])[:room],) for row in rows]
-    arrays = base.make_arrays(texts, tokenizer, length)
+    arrays = text_data.make_arrays(texts, tokenizer, length)
     places = [np.flatnonzero(row == tokenizer.mask_id) for row in arrays[features.INPUT_IDS]]
     positions = np.zeros([len(rows), max(map(len, places))], np.int32)
     for row, found in zip(positions, places, strict=True):

@@ -9,8 +9,9 @@ from albert_tf import files
 from albert_tf.data_prep.task_data import data_record, task_cache
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import UserError, require
-from albert_tf.kinds import task_table
-from albert_tf.kinds.base import Predictions, Task, TaskSplit, is_number
+from albert_tf.kinds import span, task_table
+from albert_tf.kinds.answer import is_number
+from albert_tf.kinds.base import Predictions, Task, TaskSplit
 from albert_tf.tasks import predictions
 
 
@@ -45,7 +46,7 @@ def score(
         task, predicted = _to_predictions(content, data, predictions_file)
     else:
         task, predicted = _read_own(name, predictions_file)
-    is_squad2 = task.kind.may_be_none
+    is_squad2 = span.may_be_none(task.kind)
     if odds_file:
         require(is_plain and is_squad2, "--na_prob_file is for a plain file of squad2. Leave it.")
     require(null_threshold is None or is_squad2, "--null_threshold is for squad2. Leave it out.")
@@ -66,16 +67,16 @@ def score(
         )
         logging.info(f"scored are the {len(held_out)} examples that training held out")
         examples = held_out
-    gold = [task.kind.to_line(example) for example in examples]
-    if task.kind.may_lack_predictions:
+    gold = [task.kind.data.to_line(example) for example in examples]
+    if task.kind.learn.may_lack_predictions:
         predicted = _apply_official_rule(predicted, {row["id"] for row in gold}, task)
     if is_plain and is_squad2:
         predicted = _add_odds(predicted, odds_file)
-    default = float(is_plain)
-    threshold = default if null_threshold is None else null_threshold
-    scores = predictions.score(
-        task, gold, predicted, null_threshold=threshold, confidence=confidence
-    )
+    if is_squad2:
+        default = float(is_plain)
+        threshold = default if null_threshold is None else null_threshold
+        task = span.with_null_threshold(task, threshold)
+    scores = predictions.score(task, gold, predicted, confidence=confidence)
     has_odds = not is_plain or odds_file
     return {x: scores[x] for x in scores if has_odds or not x.startswith("best_")}
 
@@ -92,7 +93,7 @@ def _to_predictions(content: Any, data: DataArguments, path: str) -> tuple[Task,
     if not isinstance(content, dict) or not content:
         raise UserError(f"{path} is neither a predictions file nor a JSON object {{id: answer}}.")
     for id_, value in content.items():
-        if not task.kind.is_plain(value, task.labels):
+        if not task.kind.answer.is_plain(value, task.labels):
             raise UserError(
                 f"{path}: the prediction of {id_!r} does not fit {task.name}, whose kind is "
                 f"{task.kind}: {str(value)[:80]!r}."
@@ -105,7 +106,7 @@ def _apply_official_rule(predicted: Predictions, ids: set[str], task: Task) -> P
     unknown = [id_ for id_ in predicted if id_ not in ids]
     missing = sorted(ids - predicted.keys())
     require(len(unknown) < len(predicted), "no prediction is of a question of --data_file.")
-    if missing and task.kind.may_be_none:
+    if missing and span.may_be_none(task.kind):
         raise UserError(
             f"{len(missing)} questions have no prediction, {missing[0]} for one: evaluate-v2.0.py "
             "stops there, too. Predict the whole file."

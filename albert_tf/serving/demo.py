@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from albert_tf.errors import UserError, reason
-from albert_tf.kinds.served import QUESTION, SENTENCE
+from albert_tf.kinds.answer import QUESTION, SENTENCE
 from albert_tf.predict.loaded_model import LoadedModel
 
 HOST = "127.0.0.1"
@@ -58,7 +58,7 @@ _CHOICE = {"Text": SENTENCE, "Endings, one a line": "At nine.\nAt five."}
 _QUESTION = {"Question": QUESTION, "Passage": SENTENCE}
 _MASKED = {"Text": "The [MASK] opens at nine."}
 _SEARCH = {"Text": "When can we eat?", "Texts, one a line": "We close at ten.\nShe sings."}
-# {`Served.view`: (title, function, component of gradio that shows what it returns, fields)}
+# {`Answer.view`: (title, function, component of gradio that shows what it returns, fields)}
 VIEWS: Mapping[str, tuple[str, Callable[..., Any], str, Mapping[str, str]]] = {
     "label": ("Classify", _show_labels, "Label", _PAIR),
     "labels": ("Label", _show_labels, "Label", _PAIR),
@@ -99,7 +99,11 @@ def launch(models: Mapping[str, LoadedModel], port: int) -> Any:
 
 def _make_tabs(gradio: Any, path: str, model: LoadedModel) -> Iterator[tuple[str, Any]]:
     """Yields each tab of a model with its title."""
-    views = [model.task.kind.view] if model.task else ["guesses"] * model.is_masked_lm + ["nearest"]
+    views = (
+        [model.task.kind.answer.view]
+        if model.task
+        else ["guesses"] * model.is_masked_lm + ["nearest"]
+    )
     for name in views:
         title, show, component, fields = VIEWS[name]
 

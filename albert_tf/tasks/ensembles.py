@@ -5,7 +5,7 @@ from typing import Any
 
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
-from albert_tf.kinds.base import check_ids
+from albert_tf.kinds.learn import check_ids
 from albert_tf.tasks import predictions
 
 _SAME = ("task", "kind", "labels", "split")
@@ -35,7 +35,9 @@ def average(contents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         "checkpoint": [x for content in members for x in predictions.list_checkpoints(content)],
         **({"data": data} if has_same_data else {}),
         "predictions": {
-            id_: kind.average([member["predictions"][id_] for member in members], first["labels"])
+            id_: kind.answer.average(
+                [member["predictions"][id_] for member in members], first["labels"]
+            )
             for id_ in first["predictions"]
         },
     }

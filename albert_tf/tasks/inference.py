@@ -90,4 +90,4 @@ def predict_exits(*arguments: Any, **options: Any) -> list[Exit]:
 def decode_outputs(config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs) -> Predictions:
     """Decodes the model's outputs, [N, ...] of all records, to predictions by example id."""
     task = dataset.task
-    return task.kind.decode(outputs, dataset.examples, task, config, dataset.read_arrays())
+    return task.kind.answer.decode(outputs, dataset.examples, task, config, dataset.read_arrays())

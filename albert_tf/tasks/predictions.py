@@ -13,9 +13,9 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf import files
+from albert_tf import files, metrics
 from albert_tf.errors import UserError, require
-from albert_tf.kinds import metrics, task_table
+from albert_tf.kinds import task_table
 from albert_tf.kinds.base import Predictions, Task
 
 _BOOTSTRAP_SEED = 0  # the same predictions always have the same interval
@@ -79,14 +79,13 @@ def score(
     gold: Sequence[Mapping[str, Any]],
     predictions: Predictions,
     *,
-    null_threshold: float = 0.0,
     confidence: bool = False,
 ) -> dict[str, float]:
     """Scores predictions, by example id, against `gold`, the rows of `examples.jsonl`.
 
-    Of SQuAD 2.0, null odds above `null_threshold` mean that there is no answer. `confidence` adds
-    the ends of the 95 % bootstrap interval, as `accuracy_from` and `accuracy_to`, of every metric
-    of examples (not of tuned thresholds).
+    `confidence` adds the ends of the 95 % bootstrap interval, as `accuracy_from` and
+    `accuracy_to`, of every metric of examples (not of tuned thresholds). Of SQuAD 2.0, null odds
+    above 0 mean that there is no answer, or above those of `span.with_null_threshold`.
 
     Returns the task's metrics, for RACE also those of the two levels, for SQuAD all scores of the
     official script; for embeddings correlations of the cosines with the labels, or without labels
@@ -96,7 +95,7 @@ def score(
     missing. Only a question may lack its prediction: it scores 0, as in the official script.
     """
     require(bool(gold), "there is no example to score: the set is empty.")
-    scores, statistics = task.kind.score(task, gold, predictions, null_threshold)
+    scores, statistics = task.kind.learn.score(task, gold, predictions)
     if confidence:
         for name, (statistic, rows) in statistics.items():
             low, high = metrics.compute_interval(statistic, rows, seed=_BOOTSTRAP_SEED)
@@ -113,7 +112,7 @@ def warn_if_constant(
     """Warns of a collapsed model: all predictions are one, though the labels `gold` vary."""
     labels = [_to_value(example.get("label")) for example in gold]
     values = [_to_value(prediction["prediction"]) for prediction in predictions.values()]
-    if shown := task.kind.describe_constant(labels, values):
+    if shown := task.kind.learn.describe_constant(labels, values):
         logging.warning(
             f"all {len(values)} predictions are {shown}, but the labels vary: the model has learnt "
             "nothing, or has collapsed. If that stays, train again for more epochs, with a "
@@ -133,7 +132,9 @@ def _check(content: Mapping[str, Any], path: str) -> None:
     if not content["predictions"]:
         raise UserError(f"{path}: there is no prediction in it.")
     for id_, prediction in content["predictions"].items():
-        if not isinstance(prediction, dict) or not task.kind.is_sound(prediction, task.labels):
+        if not isinstance(prediction, dict) or not task.kind.answer.is_sound(
+            prediction, task.labels
+        ):
             raise UserError(
                 f"{path}: the prediction of {id_!r} does not fit the kind {content['kind']}, "
                 f"or is not finite (a diverged network?): {str(prediction)[:80]}."

@@ -156,7 +156,7 @@ def complete(config: FinetuneConfig, train: "TaskDataset") -> FinetuneConfig:
     """
     if config.class_weights == BALANCED:
         labels = train.task.labels
-        weights = train.task.kind.balance(labels, train.examples)
+        weights = train.task.kind.learn.balance(labels, train.examples)
         shown = (f"{label} {x:.4g}" for label, x in zip(labels, weights, strict=True))
         logging.info(f"class_weights: {', '.join(shown)}")
         config = dataclasses.replace(config, class_weights=weights)
@@ -223,7 +223,7 @@ def _keep_dropout(changes: ConfigOverrides, recipe: Mapping[str, Any]) -> Sequen
 
 def _check_exits(config: FinetuneConfig, kind: Kind | None) -> None:
     require(
-        not config.early_exit or kind is None or kind.may_exit_early,
+        not config.early_exit or kind is None or "classifier" in kind.answer.parts,
         f"early_exit is for kinds with one answer a text, not for {kind}. Leave it out.",
     )
 
@@ -231,9 +231,9 @@ def _check_exits(config: FinetuneConfig, kind: Kind | None) -> None:
 def _check_class_weights(config: FinetuneConfig, task: Task) -> None:
     """Raises `UserError` unless the task has the classes that the config gives weights."""
     weights, labels = config.class_weights, task.labels
-    kinds = [name for name, kind in task_table.KINDS.items() if kind.has_class_weights]
+    kinds = [name for name, kind in task_table.KINDS.items() if kind.learn.has_class_weights]
     require(
-        not weights or task.kind.has_class_weights,
+        not weights or task.kind.learn.has_class_weights,
         f"class_weights are for {' and '.join(kinds)}, not for {task.kind} ({task.name}). "
         "Leave them out.",
     )

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import files, run_files
+from albert_tf import files, metrics, run_files
 from albert_tf.errors import name_programs
-from albert_tf.kinds import metrics, task_table
+from albert_tf.kinds import task_table
 from albert_tf.kinds.base import Confusions, Predictions, Task
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.tasks import predictions, report_page
@@ -145,14 +145,14 @@ def _summarize_split(
     name, number = split.dataset.best_by, f"{content['num_examples']:,} examples"
     if name not in content["metrics"]:
         return
-    _, statistics = task.kind.score(task, gold, predicted)
+    _, statistics = task.kind.learn.score(task, gold, predicted)
     note = number
     if name in statistics and len(statistics[name][1]) > 1:
         low, high = metrics.compute_interval(*statistics[name], seed=0)
         note = f"{low:.3g} to {high:.3g} (95 %), {number}"
     yield f"{name} on {split.name}", f"{content['metrics'][name]:.4g}", note
-    if majority := task.kind.predict_majority(task, gold):
-        scores, _ = task.kind.score(task, gold, majority)
+    if majority := task.kind.learn.predict_majority(task, gold):
+        scores, _ = task.kind.learn.score(task, gold, majority)
         label = next(iter(majority.values()))["prediction"]
         yield f"baseline on {split.name}", f"{scores[name]:.4g}", f"always {label!r}"
 
@@ -166,7 +166,7 @@ def _describe_split(
         report_page.make_card("Scores", values, f"Predicted by {content['checkpoint']}."),
         _describe_labels(content),
         _describe_exits(content),
-        _describe_confusion(task.kind.count_confusions(task, gold, predicted)),
+        _describe_confusion(task.kind.learn.count_confusions(task, gold, predicted)),
     ]
     return [
         f"<h2>{report_page.escape(split.name)}</h2>",
@@ -222,7 +222,7 @@ def _describe_confusion(confusions: Confusions | None) -> str:
 def _describe_mistakes(split: Evaluated, predicted: Predictions) -> str:
     dataset = split.dataset
     task = dataset.task
-    mistakes, number = task.kind.find_worst_mistakes(
+    mistakes, number = task.kind.learn.find_worst_mistakes(
         task, dataset.examples, predicted, _MOST_MISTAKES
     )
     if not mistakes:
@@ -277,7 +277,7 @@ def list_next_steps(folder: str, task: Task, config: FinetuneConfig) -> list[str
     each = ([record[name] for record in records if name in record] for name in names)
     *before, last = next(filter(None, each), [0.0])
     lines = ["", "Next:"]
-    if before and max(before) < last < (100 if task.kind.is_percent else 1):
+    if before and max(before) < last < (100 if task.kind.learn.is_percent else 1):
         more = f"--epochs={2 * config.num_train_epochs:g} and another --output_dir"
         lines.append(f"  still improving: more epochs, the same command with {more}")
     model, (parent, base) = shlex.quote(folder), os.path.split(folder.rstrip("/"))
@@ -285,7 +285,7 @@ def list_next_steps(folder: str, task: Task, config: FinetuneConfig) -> list[str
         parent = os.path.dirname(parent)
     served = shlex.quote(os.path.join(parent, "models", base))
     output = "--output=new_with_labels.csv"
-    if task.kind.gives_vectors:
+    if task.kind.answer.gives_vectors:
         output = "--output_dir=vectors --vectors"
     export = f"bin/export_saved_model --checkpoint={model} --output_dir={served}"
     return [

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from albert_tf import files
 from albert_tf.errors import UserError, require
-from albert_tf.kinds import task_table
+from albert_tf.kinds import span, task_table
 from albert_tf.tasks import predictions
 
 SOURCES = "sources.txt"
@@ -146,7 +146,7 @@ def _make_squad(contents: _Contents, null_threshold: float) -> _Submission:
     source = _describe_source(path, content)
     texts = {id_: answer["prediction"] for id_, answer in answers.items()}
     submission = {_ANSWERS: texts, _NBEST: {id_: x["nbest"] for id_, x in answers.items()}}
-    if task_table.KINDS[content["kind"]].may_be_none:
+    if span.may_be_none(task_table.KINDS[content["kind"]]):
         odds = {id_: answer["null_odds"] for id_, answer in answers.items()}
         texts |= {id_: "" for id_, value in odds.items() if value > null_threshold}
         submission[_ODDS] = odds

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.errors import UserError
+from albert_tf.kinds import span
 from albert_tf.kinds.base import TaskSplit
 from albert_tf.kinds.spans.span_features import Answer, Question
 
@@ -36,7 +37,7 @@ def read(split: TaskSplit, paths: Sequence[str]) -> tuple[list[Question], int]:
     try:
         for context, entry in _iterate_entries(content):
             questions.append(_parse_question(context, entry))
-            _check(questions[-1], path, may_be_none=split.task.kind.may_be_none)
+            _check(questions[-1], path, may_be_none=span.may_be_none(split.task.kind))
     except (AttributeError, KeyError, TypeError) as error:
         where = f"what comes after question {questions[-1].id}" if questions else "the beginning"
         raise UserError(

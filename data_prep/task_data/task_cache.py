@@ -30,7 +30,7 @@ from albert_tf.data_prep.pretraining_data import record_writer
 from albert_tf.data_prep.task_data import data_record, glue, race, squad
 from albert_tf.data_prep.task_data.task_source import SPLITS, DataArguments
 from albert_tf.errors import UserError, require
-from albert_tf.kinds import base, task_dataset, task_table, token_lengths
+from albert_tf.kinds import task_dataset, task_table, text_data, token_lengths
 from albert_tf.kinds.base import Records, Task, TaskSplit
 from albert_tf.kinds.spans import qa_windows, span_features
 from albert_tf.kinds.tables import column_guess, table_files
@@ -65,15 +65,15 @@ def make_task(arguments: DataArguments, train_file: str | None = None) -> Task:
         return task_table.get(arguments.task, (task_table.OWN,))
     kind, source, labels = task_table.get_kind(arguments.kind), arguments.source, arguments.labels
     columns = source.columns
-    kind.check_columns(columns, labels)
-    if not labels and kind.reads_labels:
+    kind.data.check_columns(columns, labels)
+    if not labels and kind.data.reads_labels:
         folder = source.data_dir
-        path = train_file or (folder and table_files.find_file("train", kind.suffixes, folder))
+        path = train_file or (folder and table_files.find_file("train", kind.data.suffixes, folder))
         if not path:
             raise UserError("give --labels, as there is no train file to take them from.")
-        labels = kind.read_labels(path, source)
+        labels = kind.data.read_labels(path, source)
     labels = labels or tuple(string.ascii_uppercase[: len(columns.choices)])
-    return task_table.make_own(kind.name, labels, **kind.describe_columns(columns))
+    return task_table.make_own(kind.name, labels, **kind.data.describe_columns(columns))
 
 
 def complete(
@@ -90,8 +90,8 @@ def complete(
     if trained := (known or {}).get("columns"):
         trained = {x: tuple(y) if isinstance(y, list) else y for x, y in trained.items()}
         columns = Columns(**{**trained, **columns.list_named()})
-    elif path and kind and kind.has_plain_tables and path.lower().endswith(kind.suffixes):
-        columns = column_guess.complete(columns, path, has_numbers=not kind.num_labels)
+    elif path and kind and kind.data.has_plain_tables and path.lower().endswith(kind.data.suffixes):
+        columns = column_guess.complete(columns, path, has_numbers=not kind.data.num_labels)
     return dataclasses.replace(
         arguments, source=dataclasses.replace(arguments.source, columns=columns)
     )
@@ -123,7 +123,7 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
     # Another program may make the same folder in the meantime.
     already_made = contextlib.suppress(tf.errors.AlreadyExistsError)
     with already_made, files.replacing_folder(folder) as temporary:
-        records = task.kind.encode(
+        records = task.kind.data.encode(
             examples, tokenizer, task.labels, lengths, trains=split.name == "train"
         )
         write(records, temporary, lengths)
@@ -185,7 +185,7 @@ def write(records: Records, folder: str, lengths: Lengths) -> None:
 
 
 def _warn_of_losses(statistics: Mapping[str, int]) -> None:
-    base.warn_of_unreadable(statistics, statistics["examples"])
+    text_data.warn_of_unreadable(statistics, statistics["examples"])
     if number := statistics.get(span_features.ANSWERS_IN_NO_WINDOW, 0):
         logging.warning(
             f"of {statistics['examples']:,} questions {number:,} have an answer that is whole in "
@@ -202,7 +202,7 @@ def read_examples(split: TaskSplit) -> Sequence[Any]:
 def _read(split: TaskSplit, paths: Sequence[str]) -> tuple[Sequence[Any], int]:
     """Returns the examples, each with an id of its own, and the number of rows skipped."""
     if split.task.name == task_table.OWN:
-        examples, num_skipped = split.task.kind.read(split, paths[0]), 0
+        examples, num_skipped = split.task.kind.data.read(split, paths[0]), 0
         if split.holds_out:
             examples = _hold_out(examples, paths[0], is_dev=split.name == "dev")
     else:
@@ -282,7 +282,7 @@ def find_files(split: TaskSplit) -> list[str]:
         more = " or --train_file, a tenth of which is held out" if is_own_dev else ""
         raise UserError(f"there is no file of {name}: give --{name}_file{more}, or --data_dir.")
     if task.name == task_table.OWN:
-        return [table_files.find_file(name, task.kind.suffixes, folder)]
+        return [table_files.find_file(name, task.kind.data.suffixes, folder)]
     return _READERS[task.name].find_files(split, folder)
 
 

@@ -30,7 +30,7 @@ class DataArguments:
     def knows_labels(self) -> bool:
         """Whether the labels are known without the data."""
         kind = task_table.KINDS.get(self.kind)
-        return bool(self.labels) or kind is None or not kind.reads_labels
+        return bool(self.labels) or kind is None or not kind.data.reads_labels
 
     def holds_out(self, paths: Mapping[str, str | None]) -> bool:
         """Whether dev is a tenth of the train file, the only one of a table of the user's own.

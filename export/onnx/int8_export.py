@@ -20,7 +20,7 @@ from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.onnx import onnx_folder, onnx_runtime
 from albert_tf.export.onnx.int8_arguments import Int8Arguments
 from albert_tf.export.onnx.onnx_runtime import Arrays
-from albert_tf.kinds import task_table
+from albert_tf.kinds import span, task_table
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.records import features, input_pipeline
 from albert_tf.tasks import finetuned_model, inference, predictions
@@ -29,7 +29,7 @@ from albert_tf.train import eval_step
 
 GRAPH = "onnx/model_quantized.onnx"
 # The kinds that have a score, whose outputs are those of a task's head.
-KINDS = [name for name, kind in task_table.KINDS.items() if not kind.gives_vectors]
+KINDS = [name for name, kind in task_table.KINDS.items() if not kind.answer.gives_vectors]
 _LENGTH = 128  # tokens of the request that is timed
 _GRAPH_NOTE = """\
 The graph is `onnx/model_quantized.onnx`: int64 ids in, the head's outputs out, under the names of
@@ -158,16 +158,17 @@ def score(source: EvaluatedModel, records: Arrays, outputs: Arrays) -> dict[str,
     task, dev = source.dev.task, source.dev
     more = {name: records[name] for name in [features.UNIQUE_IDS] if name in records}
     predicted = inference.decode_outputs(source.finetuned.config, dev, {**outputs, **more})
-    if task.kind.has_label_thresholds:
+    if task.kind.learn.has_label_thresholds:
         thresholds = finetuned_model.read_thresholds(source.finetuned.checkpoint)
-        predicted = task.kind.apply_thresholds(task, predicted, thresholds)
-    threshold = source.exported.options.null_threshold or 0.0
-    return predictions.score(task, dev.examples, predicted, null_threshold=threshold)
+        predicted = task.kind.learn.apply_thresholds(task, predicted, thresholds)
+    if threshold := source.exported.options.null_threshold:
+        task = span.with_null_threshold(task, threshold)
+    return predictions.score(task, dev.examples, predicted)
 
 
 def choose_metric(dev: TaskDataset) -> str:
     """Returns the metric that must stay: not `best_f1`, which uses the best threshold of each."""
-    return "f1" if dev.task.kind.may_be_none else dev.best_by
+    return "f1" if span.may_be_none(dev.task.kind) else dev.best_by
 
 
 def _list_sections(
@@ -202,7 +203,7 @@ def _score_both(
 
     Raises `UserError` if the second is lower by more than `max_loss`.
     """
-    metric, unit = choose_metric(source.dev), 1 if source.dev.task.kind.is_percent else 100
+    metric, unit = choose_metric(source.dev), 1 if source.dev.task.kind.learn.is_percent else 100
     first, second = (score(source, records, x)[metric] for x in outputs)
     before, after = unit * first, unit * second
     logging.info("%s on dev: %.2f in float32, %.2f in int8", metric, before, after)

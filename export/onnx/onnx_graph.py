@@ -43,7 +43,7 @@ def make(model: ExportedModel, inputs: Iterable[str]) -> onnx.ModelProto:
     outputs = head.make(graph)
     for name, made in outputs.items():
         graph.add("Identity", made, outputs=[name])
-    axes = ["batch", *(["choices"] if model.kind.rank == 3 else []), "sequence"]
+    axes = ["batch", *(["choices"] if model.answer.rank == 3 else []), "sequence"]
     types = {name: TensorProto.INT64 for name in outputs if name.endswith("_index")}
     proto = helper.make_graph(
         graph.nodes,
@@ -64,7 +64,7 @@ def make(model: ExportedModel, inputs: Iterable[str]) -> onnx.ModelProto:
 
 
 def _choose_head(model: ExportedModel) -> str:
-    parts = model.kind.parts
+    parts = model.answer.parts
     known = {weight_names.SQUAD1: "span", weight_names.SQUAD2: "span_or_none"}
     known |= {weight_names.CLASSIFIER: "classifier", weight_names.TOKEN_CLASSIFIER: "tags"}
     return next((head for part, head in known.items() if part in parts), model.options.kind)
@@ -75,7 +75,7 @@ class _Graph:
 
     def __init__(self, model: ExportedModel):
         self.config, self.options = model.config, model.options
-        self.has_choices = model.kind.rank == 3
+        self.has_choices = model.answer.rank == 3
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, np.ndarray] = {}
         self.weights = {

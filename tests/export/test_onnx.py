@@ -11,7 +11,7 @@ import tiny_exports
 from repository import ROOT
 
 from albert_tf.checkpoints import formats
-from albert_tf.export import model_kinds
+from albert_tf.kinds import task_table
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -30,7 +30,7 @@ OUTPUTS = {
 }
 
 
-@pytest.mark.parametrize("kind", model_kinds.KINDS)
+@pytest.mark.parametrize("kind", task_table.ANSWERS)
 def test_outputs_are_those_of_the_network(kind, tmp_path):
     model = tiny_exports.source(kind)
     path = onnx_folder.save_graph(model, str(tmp_path))

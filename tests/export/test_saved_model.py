@@ -13,6 +13,7 @@ from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
 from albert_tf.errors import UserError
 from albert_tf.export import export_source, model_kinds, model_versions, saved_model, serving_api
 from albert_tf.export.requests import token_ids
+from albert_tf.kinds import task_table
 
 pytestmark = pytest.mark.usefixtures("as_users")
 FULL = pytest.mark.full
@@ -28,7 +29,7 @@ DISTINCT = (
     "token_classification",
 )
 EVERY_KIND = pytest.mark.parametrize(
-    "kind", [x if x in DISTINCT else pytest.param(x, marks=FULL) for x in model_kinds.KINDS]
+    "kind", [x if x in DISTINCT else pytest.param(x, marks=FULL) for x in task_table.ANSWERS]
 )
 
 
@@ -51,7 +52,7 @@ def test_a_session_answers_the_same_to_every_signature(exported, kind):
     ids = tiny_exports.ids(model)
     whole = {**ids, "input_mask": tf.ones_like(ids["input_mask"])}
     wanted = tiny_exports.expected(model, whole)
-    name = model_kinds.KINDS[kind].reply or serving_api.EXAMPLES
+    name = task_table.ANSWERS[kind].reply or serving_api.EXAMPLES
     answers = tiny_exports.ask_session(
         folder,
         {
@@ -231,7 +232,7 @@ def _shape(info):
 
 def test_the_signatures_are_these(exported):
     lines = []
-    for kind in model_kinds.KINDS:
+    for kind in task_table.ANSWERS:
         lines += [f"# {kind}", *describe(exported(kind)[1])]
     assert lines == GOLDEN.read_text().splitlines()
 

@@ -9,7 +9,8 @@ import tiny_exports
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
 from albert_tf.errors import UserError
-from albert_tf.export import model_kinds, model_versions, serving_api, signatures
+from albert_tf.export import model_versions, serving_api, signatures
+from albert_tf.kinds import task_table
 
 TEXTS = ["The museum opens at nine.", "", "Élan, 1,000 times!", "a b c d e f g h i j k l m n o p"]
 PAIRS = {"text": ["The museum opens.", "", *TEXTS], "text_pair": ["It closes.", "x", *TEXTS[::-1]]}
@@ -29,7 +30,7 @@ OTHERS = {
     "span": QUESTION,
     "span_or_none": QUESTION,
 }
-REQUESTS = {kind: OTHERS.get(kind, {"text": {"text": TEXTS}}) for kind in model_kinds.KINDS}
+REQUESTS = {kind: OTHERS.get(kind, {"text": {"text": TEXTS}}) for kind in task_table.ANSWERS}
 QUICK = ("fill_mask", "multiple_choice")
 
 

@@ -25,7 +25,7 @@ def read_official(path):
 
 def read_own(path):
     task = task_table.make_own("classification", ["a", "b"])
-    return task.kind.read(TaskSplit(task=task, name="train", source=DataSource()), path)
+    return task.kind.data.read(TaskSplit(task=task, name="train", source=DataSource()), path)
 
 
 def read_text(path):

@@ -135,7 +135,7 @@ def read_table(case, path):
     labels = {"tags": TAGS, "regression": ()}.get(kind, ["no", "yes"])
     task = task_table.make_own("token_classification" if kind == "tags" else kind, labels)
     split = TaskSplit(task=task, name="train", source=DataSource(columns=Columns()))
-    task.kind.read(split, str(path))
+    task.kind.data.read(split, str(path))
 
 
 def read_questions(content, path):

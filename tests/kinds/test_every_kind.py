@@ -109,7 +109,8 @@ def decode(case):
     windows = Windows(np.array(IDS)[:, 0], *map(np.array, columns))
     words = Words(*map(np.array, ([0, 0, 1, 1], [0, 3, 0, 3], [2, 5, 2, 5], [0, 1, 2, 3])))
     arrays = {qa_windows.WINDOWS: windows, qa_windows.WORDS: words}
-    return case.task.kind.decode(case.outputs, case.gold, case.task, FinetuneConfig(), arrays)
+    decode = case.task.kind.answer.decode
+    return decode(case.outputs, case.gold, case.task, FinetuneConfig(), arrays)
 
 
 def test_every_kind_has_a_case():
@@ -123,26 +124,26 @@ def test_a_network_that_is_right_has_the_best_score_and_makes_no_mistake(name):
     task, kind = case.task, case.task.kind
     predicted = decode(case)
     scores = predictions.score(task, case.gold, predicted)
-    best_by = kind.choose_best_by(task, case.gold)
-    best = 100 if kind.is_percent else 1
+    best_by = kind.learn.choose_best_by(task, case.gold)
+    best = 100 if kind.learn.is_percent else 1
     assert {metric: scores[metric] for metric in {*task.metrics, best_by}} == pytest.approx(
         dict.fromkeys({*task.metrics, best_by}, best)
     )
-    assert kind.find_worst_mistakes(task, case.gold, predicted, 5) == ([], 0)
-    table = kind.score_labels(task, case.gold, predicted)
-    assert [*table] == [*kind.list_types(task.labels)]
+    assert kind.learn.find_worst_mistakes(task, case.gold, predicted, 5) == ([], 0)
+    table = kind.learn.score_labels(task, case.gold, predicted)
+    assert [*table] == [*kind.learn.list_types(task.labels)]
     assert all(row["f1"] == 1 for row in table.values())
-    if confusions := kind.count_confusions(task, case.gold, predicted):
+    if confusions := kind.learn.count_confusions(task, case.gold, predicted):
         assert all(one == other for one, other in confusions.pairs)
-    thresholds = kind.tune_thresholds(task, case.gold, predicted)
-    assert kind.apply_thresholds(task, predicted, thresholds) == predicted
+    thresholds = kind.learn.tune_thresholds(task, case.gold, predicted)
+    assert kind.learn.apply_thresholds(task, predicted, thresholds) == predicted
     predictions.warn_if_constant(task, case.gold, predicted, 0.1)
 
 
 @every_kind
 def test_predictions_are_checked_and_kept(name, tmp_path):
     case = CASES[name]
-    task, kind = case.task, case.task.kind
+    task, answer = case.task, case.task.kind.answer
     predicted = decode(case)
     path = str(tmp_path / "found.json")
     predictions.write(path, task, predicted, split="dev", checkpoint="run/best/ckpt-7")
@@ -151,12 +152,12 @@ def test_predictions_are_checked_and_kept(name, tmp_path):
     assert task_table.from_header(content) == task
     for prediction in predicted.values():
         # Ranks cannot be told from cosines alone.
-        assert kind.is_plain(prediction["prediction"], task.labels) != kind.gives_vectors
-        assert all(isinstance(line, str) for line in kind.describe(prediction, task.labels))
+        assert answer.is_plain(prediction["prediction"], task.labels) != answer.gives_vectors
+        assert all(isinstance(line, str) for line in answer.describe(prediction, task.labels))
         for field in prediction:
             wrong = {**prediction, field: object()}
-            assert not kind.is_sound(wrong, task.labels)
-    assert not kind.is_plain(object(), task.labels)
+            assert not answer.is_sound(wrong, task.labels)
+    assert not answer.is_plain(object(), task.labels)
     with pytest.raises(UserError, match="does not fit the kind"):
         predictions.write(path, task, {"ä0": {}}, split="dev", checkpoint="c")
 
@@ -167,10 +168,10 @@ def test_an_ensemble_of_equals_is_as_each(name):
     [first, *_] = decode(case).values()
     if name == "sentence_embedding":
         with pytest.raises(UserError, match="have no average"):
-            case.task.kind.average([first], case.task.labels)
+            case.task.kind.answer.average([first], case.task.labels)
         return
-    average = case.task.kind.average([copy.deepcopy(first), first], case.task.labels)
-    assert case.task.kind.is_sound(average, case.task.labels)
+    average = case.task.kind.answer.average([copy.deepcopy(first), first], case.task.labels)
+    assert case.task.kind.answer.is_sound(average, case.task.labels)
     assert average["prediction"] == first["prediction"]
 
 
@@ -179,10 +180,10 @@ def test_labels_are_as_the_features_say(name):
     case = CASES[name]
     spec = case.task.make_features(7)
     assert {"input_ids", "input_mask", "segment_ids"} < spec.keys()
-    if "label" not in case.gold[0] or case.task.kind.gives_vectors:
+    if "label" not in case.gold[0] or case.task.kind.answer.gives_vectors:
         return
     values = [tuple(x) if isinstance(x, list) else x for x in (x["label"] for x in case.gold)]
-    ids = case.task.kind.make_label_ids([*values, None], case.task.labels)
+    ids = case.task.kind.data.make_label_ids([*values, None], case.task.labels)
     feature = spec[features.LABEL_IDS]
     assert ids.shape == (len(values) + 1, *feature.shape)
     assert (ids.dtype.kind == "f") == feature.dtype.is_floating
@@ -191,17 +192,17 @@ def test_labels_are_as_the_features_say(name):
 @every_kind
 def test_records_have_the_features(name):
     kind, task = CASES[name].task.kind, CASES[name].task
-    example = kind.make_example("ä", ("the cats sat",) * (kind.count_texts(task) or 1))
+    example = kind.data.make_example("ä", ("the cats sat",) * (kind.data.count_texts(task) or 1))
     lengths = Lengths(max_seq_length=16, max_query_length=4, max_qa_length=5)
     tokenizer = tiny_task_data.make_question_tokenizer()
-    records = kind.encode([example], tokenizer, task.labels, lengths, trains=True)
+    records = kind.data.encode([example], tokenizer, task.labels, lengths, trains=True)
     batch = records.make_batch(slice(None))
     spec = task.make_features(16)
     assert {name: list(array.shape) for name, array in batch.items()} == {
         name: [records.size, *feature.shape] for name, feature in spec.items()
     }
     assert [line["id"] for line in records.lines] == ["ä"]
-    assert {*records.arrays} == {*kind.files}
+    assert {*records.arrays} == {*kind.data.files}
 
 
 def test_kinds_are_known_without_tensorflow():

@@ -37,7 +37,7 @@ def test_spans_are_scored_as_seqeval_does():
     assert scores == pytest.approx(
         {"f1": 2 / 7, "precision": 1 / 4, "recall": 1 / 3, "accuracy": 15 / 18}
     )
-    table = TAGS.kind.score_labels(TAGS, GOLD, PREDICTED)
+    table = TAGS.kind.learn.score_labels(TAGS, GOLD, PREDICTED)
     assert table["A"] == pytest.approx({"precision": 0.5, "recall": 0.5, "f1": 0.5, "support": 2})
     assert table["B"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 1}
 
@@ -55,7 +55,7 @@ def test_no_span_at_all_scores_nothing_and_parts_of_speech_by_word():
 def several(*rows):
     gold = [{"id": str(k), "label": labels} for k, (labels, _) in enumerate(rows)]
     raw = {str(k): {"probabilities": values} for k, (_, values) in enumerate(rows)}
-    return gold, LABELS.kind.apply_thresholds(LABELS, raw, {})
+    return gold, LABELS.kind.learn.apply_thresholds(LABELS, raw, {})
 
 
 def test_several_labels_and_their_thresholds():
@@ -66,15 +66,15 @@ def test_several_labels_and_their_thresholds():
         (["y"], [0.1, 0.35, 0.2]),
     )
     assert [row["prediction"] for row in predicted.values()] == [["x"], ["x"], ["x", "z"], []]
-    thresholds = LABELS.kind.tune_thresholds(LABELS, gold, predicted)
+    thresholds = LABELS.kind.learn.tune_thresholds(LABELS, gold, predicted)
     assert thresholds == pytest.approx({"x": 0.575, "y": 0.325, "z": 0.5})
     # z never applies, which the area does not count.
     best = {"best_micro_f1": 2 * 4 / (5 + 4), "best_macro_f1": 2 / 3, "auc": 1.0}
     plain = {"micro_f1": 2 * 2 / (4 + 4), "macro_f1": (2 * 2 / (3 + 2) + 0 + 0) / 3}
     assert predictions.score(LABELS, gold, predicted) == pytest.approx(plain | best)
-    better = LABELS.kind.apply_thresholds(LABELS, predicted, thresholds)
+    better = LABELS.kind.learn.apply_thresholds(LABELS, predicted, thresholds)
     assert better["3"]["prediction"] == ["y"]
-    table = LABELS.kind.score_labels(LABELS, gold, better)
+    table = LABELS.kind.learn.score_labels(LABELS, gold, better)
     assert (table["y"]["f1"], table["z"]["support"]) == (1.0, 0)
     # Predictions of other programs have no probabilities.
     bare = {name: {"prediction": row["prediction"]} for name, row in predicted.items()}
@@ -87,7 +87,7 @@ def test_several_labels_and_their_thresholds():
 )
 def test_a_threshold_divides_probabilities_that_are_nearly_equal(high, low):
     gold, predicted = several((["x"], [high, 0, 0]), ([], [low, 0, 0]))
-    threshold = LABELS.kind.tune_thresholds(LABELS, gold, predicted)["x"]
+    threshold = LABELS.kind.learn.tune_thresholds(LABELS, gold, predicted)["x"]
     high, low = np.float32([high, low])
     assert high > np.float32(threshold) or high == threshold == 0
     assert (low > np.float32(threshold)) == (low == high > 0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.kinds import squad_metrics
+from albert_tf.kinds.spans import squad_metrics
 
 
 def gold(*answers):

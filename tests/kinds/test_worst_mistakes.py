@@ -10,7 +10,7 @@ def find(kind, gold, predicted, labels=(), task=None):
     task = task or task_table.make_own(kind, labels)
     gold = [{"id": str(number), **row} for number, row in enumerate(gold)]
     predicted = {str(number): row for number, row in enumerate(predicted) if row}
-    return task.kind.find_worst_mistakes(task, gold, predicted, 2)
+    return task.kind.learn.find_worst_mistakes(task, gold, predicted, 2)
 
 
 def test_classes_of_which_the_model_is_sure():

@@ -19,7 +19,7 @@ from albert_tf.checkpoints import formats, native, training_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.export import export_source
 from albert_tf.export.export_config import ExportConfig, SourceConfig
-from albert_tf.kinds import task_dataset, task_table
+from albert_tf.kinds import span, task_dataset, task_table
 from albert_tf.pipelines import finetuning
 from albert_tf.records import input_pipeline
 from albert_tf.tasks import finetuned_model, inference, predictions, recipes, run_report
@@ -73,9 +73,8 @@ def test_a_run_writes_all_it_promises(kind, run, folders, tmp_path, capsys):
     assert (threshold is not None) == (kind == "span_or_none")
     if threshold is not None:
         dev = task_dataset.read(folders[kind][1])
-        served = predictions.score(
-            dev.task, dev.examples, content["predictions"], null_threshold=threshold
-        )
+        task = span.with_null_threshold(dev.task, threshold)
+        served = predictions.score(task, dev.examples, content["predictions"])
         assert served["f1"] == scores["best_f1"]
         assert threshold not in [x["null_odds"] for x in content["predictions"].values()]
     assert metrics_file == {**header, "num_examples": 10, "metrics": pytest.approx(scores)}

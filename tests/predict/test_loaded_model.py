@@ -59,7 +59,7 @@ def test_predicting_imports_little():
         "assert gc.isenabled() and gc.get_freeze_count() > 100_000\n"
         "importlib.import_module('albert_tf.predict.loaded_model')\n"
         "assert not {'sklearn', 'h5py', 'tensorflow_text'} & sys.modules.keys()\n"
-        "from albert_tf.kinds import metrics\n"
+        "from albert_tf import metrics\n"
         "assert metrics.METRICS['f1'](['a', 'b'], ['a', 'b'], 'ab') == 1\n"
         "assert metrics.METRICS['pearson']([1, 2, 4], [1, 2, 4]) > 0.99\n"
     )
@@ -305,9 +305,9 @@ def test_long_texts_are_read_in_one_pass_where_the_model_has_the_positions(
     row = ("ab?", text) if kind == "span" else (text,)
     sizes = []
     for model in (load(max_seq_length=64, doc_stride=24), load(max_seq_length=256)):
-        examples = [model.task.kind.make_example("0", row)]
+        examples = [model.task.kind.data.make_example("0", row)]
         options = model.tokenizer, model.task.labels, model.run_config
-        sizes.append(model.task.kind.encode(examples, *options, trains=True).size)
+        sizes.append(model.task.kind.data.encode(examples, *options, trains=True).size)
     assert sizes[0] > sizes[1] == 1
     assert len(model.tokenizer.encode(text)) > 200
     with pytest.raises(albert_tf.UserError, match="encode is not for "):

@@ -111,7 +111,7 @@ def test_mistakes_are_one_line(run, tmp_path, arguments, message):
 
 def read_rows(path, split="dev", **columns):
     source = DataSource(columns=Columns(second_text="second", **columns))
-    return TASK.kind.read(TaskSplit(task=TASK, name=split, source=source), path)
+    return TASK.kind.data.read(TaskSplit(task=TASK, name=split, source=source), path)
 
 
 def test_rows_with_a_mistake_are_named(tmp_path):

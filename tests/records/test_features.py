@@ -94,7 +94,7 @@ OF_KIND = {
 def test_keys_shapes_and_types_of_tasks(kind):
     length = 28 if kind == "multiple_choice" else 7
     tokens = {name: ([length], tf.int64) for name in ("input_ids", "input_mask", "segment_ids")}
-    spec = task_table.KINDS[kind].make_features(7, 4)
+    spec = task_table.KINDS[kind].data.make_features(7, 4)
     assert {name: (f.shape, f.dtype) for name, f in spec.items()} == tokens | OF_KIND[kind]
 
 
@@ -102,7 +102,8 @@ def test_keys_shapes_and_types_of_tasks(kind):
 def test_numpy_floats_are_floats_whatever_their_name(dtype):
     tokens = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), [1] * 7)
     written = features.to_example({**tokens, "label_ids": np.array([3.8], dtype)})
-    batch = features.parse(tf.constant([written]), task_table.KINDS["regression"].make_features(7))
+    spec = task_table.KINDS["regression"].data.make_features(7)
+    batch = features.parse(tf.constant([written]), spec)
     np.testing.assert_array_equal(batch["label_ids"], np.array([[3.8]], np.float32))
 
 
@@ -117,7 +118,7 @@ def to_choices(lengths, width):
 
 
 def test_sequences_of_unlike_lengths_are_padded_and_cut_to_one():
-    spec = task_table.KINDS["multiple_choice"].make_features(6, 2)
+    spec = task_table.KINDS["multiple_choice"].data.make_features(6, 2)
     raw = tf.constant([to_choices([2, 3], 3), to_choices([4, 1], 6)])
     assert features.count_tokens(raw, spec).numpy().tolist() == [3, 4]
     whole, short = features.parse(raw, spec), features.parse(raw, spec, tf.constant(4))
@@ -135,15 +136,18 @@ def test_padding_before_tokens_is_refused(mask, length):
     choices = {name: [*[1] * 7, *x] for name, x in text.items() if name != "label_ids"}
     for example, spec in (
         (pretraining, features.pretraining(7, 5)),
-        (text, task_table.KINDS["classification"].make_features(7)),
-        ({**choices, "label_ids": [0]}, task_table.KINDS["multiple_choice"].make_features(7, 2)),
+        (text, task_table.KINDS["classification"].data.make_features(7)),
+        (
+            {**choices, "label_ids": [0]},
+            task_table.KINDS["multiple_choice"].data.make_features(7, 2),
+        ),
     ):
         with pytest.raises(tf.errors.InvalidArgumentError, match="input_mask has a token after pa"):
             features.parse(tf.constant([features.to_example(example)]), spec, length)
 
 
 def test_places_beyond_a_window_hold_no_answer():
-    spec = task_table.KINDS["span"].make_features(4)
+    spec = task_table.KINDS["span"].data.make_features(4)
     values = {name: [1] for name in OF_KIND["span"]}
     tokens = {name: [1, 1] for name in ("input_ids", "input_mask", "segment_ids")}
     raw = tf.constant([features.to_example({**values, **tokens, "p_mask": [0, 1]})])
@@ -155,4 +159,4 @@ def test_sequences_of_an_impossible_length_are_refused(width):
     values = {name: [1] * width for name in ("input_ids", "input_mask", "segment_ids")}
     raw = tf.constant([features.to_example({**values, "label_ids": [0]})])
     with pytest.raises(tf.errors.InvalidArgumentError, match="max_seq_length"):
-        features.parse(raw, task_table.KINDS["multiple_choice"].make_features(6, 2))
+        features.parse(raw, task_table.KINDS["multiple_choice"].data.make_features(6, 2))

@@ -177,7 +177,7 @@ def test_other_errors_of_records(paths, tmp_path):
         first([f"{tmp_path}/a"], 1)
 
 
-TOKENS = task_table.KINDS["classification"].make_features(20)
+TOKENS = task_table.KINDS["classification"].data.make_features(20)
 LENGTHS = [3, 20, 7, 9, 16, 4, 4, 12, 20, 5, 11, 2, 8]
 
 

@@ -119,7 +119,7 @@ def test_each_choice_is_a_sequence_of_its_own():
 
 def test_every_name_of_a_record_is_known():
     for kind in ("classification", "span", "multi_label", "token_classification"):
-        names = task_table.KINDS[kind].make_features(7, 2)
+        names = task_table.KINDS[kind].data.make_features(7, 2)
         names |= model_inputs.features.pretraining(7, 2)
         values = dict.fromkeys(names, np.zeros([1, 7], int))
         assert model_inputs.read(values, tiny.config()).keys() == values.keys()

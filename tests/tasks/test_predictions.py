@@ -8,7 +8,7 @@ import pytest
 from tiny_tasks import OWN, OWN_GOLD, OWN_PREDICTIONS, answer, choice, content, write_predictions
 
 from albert_tf.errors import UserError
-from albert_tf.kinds import task_table
+from albert_tf.kinds import span, task_table
 from albert_tf.tasks import predictions
 
 MRPC, STS_B, RACE = task_table.get("mrpc"), task_table.get("sts-b"), task_table.get("race")
@@ -76,7 +76,8 @@ def test_score_of_answers_or_none_takes_the_odds():
     assert scores["exact"] == pytest.approx(200 / 3)  # at threshold 0 the third is not answered
     assert scores["best_exact"] == pytest.approx(100.0)
     assert 1.0 <= scores["best_exact_thresh"] < 3.0
-    scores = predictions.score(SQUAD2, gold, predicted, null_threshold=1.0, confidence=True)
+    strict = span.with_null_threshold(SQUAD2, 1.0)
+    scores = predictions.score(strict, gold, predicted, confidence=True)
     assert scores["exact"] == scores["exact_to"] == pytest.approx(100.0)
     assert scores["exact_from"] == pytest.approx(43.850, abs=1e-3)  # Wilson's, of 3 of 3
 

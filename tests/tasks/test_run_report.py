@@ -107,7 +107,7 @@ def test_types_of_words_are_confused():
     task = task_table.make_own("token_classification", ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"])
     gold = [{"id": "e0", "words": [[0, 3], [4, 7], [8, 9]], "spans": [[0, 7, "PER"]]}]
     spans = [{"start": 4, "end": 9, "type": "LOC"}]
-    confusions = task.kind.count_confusions(task, gold, {"e0": {"prediction": spans}})
+    confusions = task.kind.learn.count_confusions(task, gold, {"e0": {"prediction": spans}})
     table = run_report._describe_confusion(confusions)
     rows = [
         re.findall(r">([^<]*)</t[dh]>", row) for row in table.partition("<table>")[2].split("</tr>")

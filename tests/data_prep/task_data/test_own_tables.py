@@ -34,7 +34,7 @@ def write(tmp_path):
 
 def read(path, task=TASK, split="train", columns=PLAIN):
     task_split = TaskSplit(task=task, name=split, source=DataSource(columns=columns))
-    return [tuple(example) for example in task.kind.read(task_split, path)]
+    return [tuple(example) for example in task.kind.data.read(task_split, path)]
 
 
 def make_task(kind, columns, *, labels=(), train_file=None):
@@ -180,12 +180,12 @@ def test_arguments_that_disagree_are_refused(kind, columns, labels, message):
 
 def test_a_split_is_one_file(write, tmp_path):
     path = write("dev.csv", "x")
-    assert table_files.find_file("dev", TASK.kind.suffixes, str(tmp_path)) == path
+    assert table_files.find_file("dev", TASK.kind.data.suffixes, str(tmp_path)) == path
     write("dev.jsonl", "x")
     with pytest.raises(UserError, match=r"must hold one file dev.tsv or dev.csv.*, not 2"):
-        table_files.find_file("dev", TASK.kind.suffixes, str(tmp_path))
+        table_files.find_file("dev", TASK.kind.data.suffixes, str(tmp_path))
     with pytest.raises(UserError, match=r"not 0. Name the file itself"):
-        table_files.find_file("train", TASK.kind.suffixes, str(tmp_path))
+        table_files.find_file("train", TASK.kind.data.suffixes, str(tmp_path))
 
 
 def test_the_second_column_decides_whether_there_are_pairs(write):

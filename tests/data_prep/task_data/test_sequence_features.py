@@ -7,8 +7,8 @@ import pytest
 from tiny_task_data import CHOICES, LONG, QUESTION, ROWS, TASK, S, read_examples, read_records
 
 from albert_tf.kinds import task_table
-from albert_tf.kinds.base import truncate_pair
 from albert_tf.kinds.tables.task_rows import Columns
+from albert_tf.kinds.text_data import truncate_pair
 from albert_tf.records import features, manifest
 
 

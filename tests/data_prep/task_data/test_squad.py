@@ -9,9 +9,9 @@ from tiny_task_data import CONTEXT, question
 
 from albert_tf.data_prep.task_data import task_cache
 from albert_tf.errors import UserError
-from albert_tf.kinds import squad_metrics, task_table
+from albert_tf.kinds import task_table
 from albert_tf.kinds.base import TaskSplit
-from albert_tf.kinds.spans import span_decoding
+from albert_tf.kinds.spans import span_decoding, squad_metrics
 from albert_tf.kinds.spans.qa_windows import AnswerOptions
 from albert_tf.kinds.spans.span_features import Answer, Question
 from albert_tf.tokenizers import tokenization

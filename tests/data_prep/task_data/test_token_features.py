@@ -72,7 +72,7 @@ def test_words_without_tokens_and_texts_without_words(tokenizer):
 def test_a_folder(tokenizer, tmp_path):
     examples = [tag("ab cd", (0, 2, "PER")), tag("ef"), TaggedText("x", "gh", ((0, 2),), None)]
     lengths = Lengths(max_seq_length=16)
-    records = TASK.kind.encode(examples, tokenizer, TASK.labels, lengths)
+    records = TASK.kind.data.encode(examples, tokenizer, TASK.labels, lengths)
     task_cache.write(records, str(tmp_path), lengths)
     counts = records.counts
     assert (records.size, counts["words"], counts["inexact_spans"]) == (3, 4, 0)

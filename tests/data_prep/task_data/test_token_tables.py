@@ -27,7 +27,7 @@ def write(tmp_path):
 
 def read(path, split="train", labels=LABELS, **source):
     task = task_table.make_own("token_classification", labels)
-    return task.kind.read(TaskSplit(task=task, name=split, source=DataSource(**source)), path)
+    return task.kind.data.read(TaskSplit(task=task, name=split, source=DataSource(**source)), path)
 
 
 def test_columns(write):

@@ -38,7 +38,7 @@ def test_random_texts(served):
         return tiny_exports.ask_session(folder, {"token_ids": ids})["token_ids"]
 
     rng, number = random.Random(0), len(model.options.labels)
-    for name, inputs in model.kind.list_requests().items():
+    for name, inputs in model.answer.list_requests().items():
         num_known = 0
         for _ in range(ROUNDS):
             size = rng.randint(1, 5)
@@ -64,7 +64,7 @@ def test_random_texts(served):
 def test_texts_of_another_rank_are_refused(served):
     """Session.run refuses arrays of another shape itself; a server lets them through."""
     model, folder = served
-    name, inputs = next(iter(model.kind.list_requests().items()))
+    name, inputs = next(iter(model.answer.list_requests().items()))
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         meta = tf.compat.v1.saved_model.load(session, ["serve"], folder)
         signature, options = meta.signature_def[name], config_pb2.CallableOptions()

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from albert_tf import metrics
 from albert_tf.errors import UserError
-from albert_tf.kinds import metrics
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)

@@ -1,0 +1,240 @@
+"""The data of kinds that read a whole text, or several, with one label or number for all of it."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from absl import logging
+
+from albert_tf.errors import UserError, require
+from albert_tf.kinds.base import Example, Label, Records, Task, TaskSplit, Tokens
+from albert_tf.kinds.data import Data
+from albert_tf.kinds.tables import table_files, task_rows
+from albert_tf.kinds.tables.task_rows import Columns, DataSource
+from albert_tf.records import features
+from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train_config import Lengths
+
+UNREADABLE = "unreadable"  # count of rows of which a third or more of the pieces is unknown
+
+
+class TextData(Data):
+    """Examples are of `base.Example`: by default a text or a pair of texts, and one label."""
+
+    num_labels: ClassVar[int] = 2
+    columns: ClassVar[tuple[str, ...]] = ("second_text",)
+
+    def count_texts(self, task: Task) -> int | None:
+        return None if task.has_pairs is None else 1 + task.has_pairs
+
+    def read_labels(self, path: str, source: DataSource) -> tuple[str, ...]:
+        """Reads the labels of a train file, in the order of their ids."""
+        column = source.columns.label
+        table = table_files.read_table(path)
+        table_files.find_columns(table.columns, [column], path)
+        rows = list(table.rows)
+        require(bool(rows), f"{path} has a header and no rows. Give a file with examples.")
+        values: list[str] = []
+        for line, row in rows:
+            place = f"{path}, line {line}"
+            if column not in row:
+                raise table_files.missing_column(column, list(row), place)
+            values += self.split_labels(row[column], source, place)
+        labels = sorted(set(values))
+        place = f"{path}: the column {column!r}"
+        task_rows.check_labels_of_file(labels, place, self.num_labels)
+        # Numbers in numerical order: 2 before 10.
+        are_decimal = all(map(str.isdecimal, labels))
+        labels = sorted(labels, key=int) if are_decimal else labels
+        # Logged because a typing error in the file is one more label.
+        logging.info(f"{len(labels)} labels in {path}: {task_rows.list_labels(labels)}")
+        are_numbers = all(x == x for x in map(task_rows.parse_number, labels))
+        if are_numbers and (not are_decimal or task_rows.are_quantities(values)):
+            advice = "kind=regression learns them as such"
+            logging.info(f"All are numbers, and are learnt as classes: {advice}.")
+        return tuple(labels)
+
+    def split_labels(self, value: Any, source: DataSource, place: str) -> list[str]:
+        """Returns the labels in a value of the column of labels: by default it is one."""
+        return [task_rows.to_label(value, source.columns.label, place, is_needed=True)]
+
+    def choose_columns(
+        self, split: TaskSplit, known: Sequence[str], path: str
+    ) -> tuple[list[str], str | None]:
+        """Returns the columns of the texts, and that of the label if a table must have it."""
+        columns = split.source.columns
+        has_pairs = columns.second_text is not None
+        if split.task.has_pairs not in (None, has_pairs):
+            one, two = "one text, so leave it out", "pairs of texts, so name the column"
+            advice = one if has_pairs else two
+            raise UserError(f"--second_text_column: the task is of {advice}.")
+        second = [columns.second_text] if columns.second_text else []
+        return [columns.text, *second, *columns.choices], None if split.is_test else columns.label
+
+    def join_texts(self, texts: tuple[str, ...], columns: Columns) -> tuple[str, ...]:
+        """Returns the texts of an example from those of a row."""
+        return texts
+
+    def read_label(
+        self, row: Mapping[str, Any], column: str | None, split: TaskSplit, place: str
+    ) -> Label | None:
+        """Returns the label of a row, None if it is unknown; `column` is of `choose_columns`."""
+        if column:
+            [text] = self.split_labels(row[column], split.source, place)
+        else:
+            name = split.source.columns.label
+            text = task_rows.to_label(row.get(name, ""), name, place)
+        return split.task.parse_label(text, place) if text else None
+
+    def read(self, split: TaskSplit, path: str) -> list[Any]:
+        """Reads the examples of a file. Labels may be missing in a test file only.
+
+        Raises `UserError` for a missing column, an unknown label, a file that is not of its format,
+        columns that do not suit the kind, or one text where the task has pairs.
+        """
+        columns = split.source.columns
+        self.check_columns(columns, split.task.labels)
+        table = table_files.read_table(path)
+        texts, label = self.choose_columns(split, table.columns, path)
+        needed = [*texts, columns.id, label]
+        table_files.find_columns(table.columns, [x for x in needed if x is not None], path)
+        examples = []
+        places: dict[str, str] = {}
+        for number, (line, row) in enumerate(table.rows):
+            place = f"{path}, line {line}"
+            try:
+                name = task_rows.read_id(row, columns.id, number, place)
+                task_rows.check_new_id(name, place, places)
+                values = tuple(task_rows.to_text(row[x], x, place) for x in texts)
+                known = self.read_label(row, label, split, place)
+            except KeyError as error:  # objects of JSON lines may have different keys
+                raise table_files.missing_column(error.args[0], list(row), place) from None
+            examples.append(Example(name, self.join_texts(values, columns), known))
+        return examples
+
+    # Records.
+
+    def make_example(self, name: str, texts: tuple[str, ...]) -> Example:
+        return Example(name, texts, None)
+
+    def to_line(self, example: Any) -> dict[str, Any]:
+        """Returns the row of `examples.jsonl` of an example."""
+        return {"id": example.id, "label": example.label}
+
+    def encode(
+        self,
+        examples: Sequence[Any],
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        lengths: Lengths,
+        *,
+        trains: bool = False,
+    ) -> Records:
+        """Returns the records of examples: by default one of each."""
+        label_ids = self.make_label_ids([example.label for example in examples], labels)
+        texts = [example.texts for example in examples]
+        return self.encode_texts(texts, label_ids, tokenizer, lengths)._replace(
+            lines=[self.to_line(example) for example in examples]
+        )
+
+    def encode_texts(
+        self,
+        texts: Sequence[Sequence[str]],
+        label_ids: np.ndarray,
+        tokenizer: Tokenizer,
+        lengths: Lengths,
+    ) -> Records:
+        """Returns records of one text or several each, with labels [N, ...]."""
+        counts: Counter[str] = Counter()
+
+        def make_batch(rows: Any) -> dict[str, np.ndarray]:
+            chosen = [texts[row] for row in np.arange(len(texts))[rows]]
+            tokens = tokenize(chosen, tokenizer)
+            sequences, cut = self.truncate(tokens, lengths)
+            counts.update(cut | count_unreadable(tokens, tokenizer))
+            arrays = make_arrays(sequences, tokenizer, lengths.max_seq_length)
+            batch = {name: array.reshape(len(chosen), -1) for name, array in arrays.items()}
+            return {**batch, features.LABEL_IDS: label_ids[rows]}
+
+        return Records(len(texts), make_batch, [], counts)
+
+    def count_losses(
+        self, rows: Sequence[Sequence[str]], tokenizer: Tokenizer, lengths: Lengths
+    ) -> Mapping[str, int]:
+        tokens = tokenize(rows, tokenizer)
+        return self.truncate(tokens, lengths)[1] | count_unreadable(tokens, tokenizer)
+
+    def truncate(
+        self, rows: Sequence[Sequence[Tokens]], lengths: Lengths
+    ) -> tuple[list[Sequence[Tokens]], dict[str, int]]:
+        """Returns the sequences of the texts of examples, one text or two in each, and counts.
+
+        By default a sequence of all texts of an example, which lose their ends.
+        """
+        sequences: list[Sequence[Tokens]] = []
+        num_truncated = 0
+        for first, *rest in rows:
+            room = lengths.max_seq_length - 2 - len(rest)
+            num_first, num_second = truncate_pair(len(first), sum(map(len, rest)), room)
+            sequences.append((first[:num_first], *(second[:num_second] for second in rest)))
+            num_truncated += num_first + num_second < len(first) + sum(map(len, rest))
+        return sequences, {"truncated": num_truncated}
+
+    def make_label_ids(self, values: Sequence[Any], labels: Sequence[str]) -> np.ndarray:
+        """Returns what is trained of the labels of N examples, [N, ...]; 0 where there is none."""
+        ids: Mapping[Any, int] = {None: 0, **{x: i for i, x in enumerate(labels)}}
+        return np.array([[ids[value]] for value in values], np.int32)
+
+
+def truncate_pair(num_first: int, num_second: int, room: int) -> tuple[int, int]:
+    """Returns how many tokens two texts keep, so that together they have at most `room`.
+
+    The longer one loses its last token, the second if they are equal, until they fit: as published,
+    but in closed form.
+    """
+    first = min(num_first, max(room - num_second, (room + 1) // 2))
+    return first, min(num_second, room - first)
+
+
+def tokenize(rows: Sequence[Sequence[str]], tokenizer: Tokenizer) -> list[list[Tokens]]:
+    """Returns the token ids of each text of each row; many questions share a passage."""
+    texts = list(dict.fromkeys(text for row in rows for text in row))
+    ids = dict(zip(texts, tokenizer.encode_batch(texts), strict=True))
+    return [[ids[text] for text in row] for row in rows]
+
+
+def count_unreadable(rows: Sequence[Sequence[Tokens]], tokenizer: Tokenizer) -> dict[str, int]:
+    """Returns the count of rows that are `UNREADABLE`, if there are any."""
+    pieces = [[piece for text in texts for piece in text] for texts in rows]
+    number = sum(3 * row.count(tokenizer.unk_id) >= max(1, len(row)) for row in pieces)
+    return {UNREADABLE: number} if number else {}
+
+
+def warn_of_unreadable(counts: Mapping[str, int], total: int) -> None:
+    """Warns of the inputs, of `total`, that the vocabulary cannot read."""
+    if number := counts.get(UNREADABLE):
+        logging.warning(
+            f"{number:,} of {total:,} inputs are unreadable: the vocabulary lacks a third or more "
+            "of their pieces, so that answers tell nothing. Take a checkpoint of their language."
+        )
+
+
+def make_arrays(
+    sequences: Sequence[Sequence[Tokens]], tokenizer: Tokenizer, max_seq_length: int
+) -> dict[str, np.ndarray]:
+    """Returns [CLS] first [SEP], or [CLS] first [SEP] second [SEP]: [N, S] or [N * C, S] each."""
+    cls, sep = tokenizer.cls_id, tokenizer.sep_id
+    ids = np.full((len(sequences), max_seq_length), tokenizer.pad_id, np.int32)
+    sizes = np.zeros((len(sequences), 2, 1), np.int32)
+    for row, size, (first, *rest) in zip(ids, sizes, sequences, strict=True):
+        tokens = [cls, *first, sep, *(token for second in rest for token in (*second, sep))]
+        row[: len(tokens)] = tokens
+        size[:, 0] = len(first) + 2, len(tokens)
+    place = np.arange(max_seq_length)
+    mask = place < sizes[:, 1]
+    return {
+        features.INPUT_IDS: ids,
+        features.INPUT_MASK: mask,
+        features.SEGMENT_IDS: mask & (place >= sizes[:, 0]),
+    }
