@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.data_prep.corpus import documents, shards
-from albert_tf.data_prep.corpus.shards import Driver, Made
+from albert_tf.data_prep.corpus.shards import Shard, Workers
 from albert_tf.errors import UserError, find_sentence, require
 from albert_tf.export import export_source, saved_model
 from albert_tf.export.export_config import SourceConfig
@@ -36,7 +36,7 @@ _BLOCK_ROWS = 1024
 _EMBEDDING = "embedding"
 
 
-def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any) -> None:
+def predict_to_file(model: str, output: str, *, workers: Workers, **arguments: Any) -> None:
     """Writes the predictions of all files to one, in their order; other arguments as of `predict`.
 
     A table (.csv, .tsv) has the columns of the input, which is a table, too, or lines of text, and
@@ -50,7 +50,7 @@ def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any
         f"--output: {output} must end with .jsonl, .jsonl.gz, .csv or .tsv.",
     )
     require(
-        driver.num_tasks == 1, "--output is for one machine: with --num_tasks name --output_dir."
+        workers.num_tasks == 1, "--output is for one machine: with --num_tasks name --output_dir."
     )
     require(not arguments["vectors"], "--vectors makes several files: name --output_dir.")
     paths = documents.expand_inputs(arguments["input_files"], input_rows.READ_WHOLE)
@@ -77,7 +77,7 @@ def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any
         files.sync(os.path.dirname(output))
         tf.io.gfile.rmtree(folder)
 
-    rows = predict(model, output_dir=folder, driver=driver, finish=finish, **arguments)
+    rows = predict(model, output_dir=folder, workers=workers, finish=finish, **arguments)
     print(f"{output}: {rows:,} rows")
 
 
@@ -87,7 +87,7 @@ def predict(
     input_files: Sequence[str],
     output_dir: str,
     batch_size: int,
-    driver: Driver,
+    workers: Workers,
     options: Sequence[str] = (),
     vectors: bool = False,
     columns: Columns | None = None,
@@ -131,14 +131,14 @@ def predict(
     }
     folder = WorkFolder(output_dir, identity)
     sizes = [size for _, size, _ in inputs]
-    shares = driver.count_shares(len(paths), driver.num_processes)
-    with folder.locked(driver.task_index, driver.num_tasks):
-        is_alone = driver.num_processes == 1 and not driver.runner
+    shares = workers.count_shares(len(paths), workers.num_processes)
+    with folder.locked(workers.task_index, workers.num_tasks):
+        is_alone = workers.num_processes == 1 and not workers.runner
         predictor = load(source, loaded) if is_alone else None
         _, _, config = loaded or saved_model.read_assets(version or "") or (None, None, None)
         del loaded  # the weights are in the model, or each process reads them itself
         arguments = (folder, source, paths, batch_size, vectors, columns, predictor)
-        blocks = shards.run(folder, make_predict, arguments, sizes, driver, options, shares=shares)
+        blocks = shards.run(folder, make_predict, arguments, sizes, workers, options, shares=shares)
         if blocks is None:
             return None
         finish(folder)
@@ -192,7 +192,7 @@ def make_predict(
             f"--{flag}: the model takes {', '.join(loaded.inputs)} alone. Leave it out.",
         )
 
-    def predict_share(source: int, share: int, shares: int) -> Iterator[Made]:
+    def predict_share(source: int, share: int, shares: int) -> Iterator[Shard]:
         path = paths[source]
         fields = input_rows.find_fields(path, loaded.inputs, columns, loaded.columns)
         named = [part for field in fields.values() for part in input_rows.list_parts(field)]
@@ -209,9 +209,9 @@ def make_predict(
                 if not all(map(folder.done, [name, *arrays])):
                     answers = _predict_block(loaded, path, read, batch_size)
                     _write_block(folder.join(name), answers, vectors)
-                yield from (Made(x, {}, 0) for x in arrays)
+                yield from (Shard(x, {}, 0) for x in arrays)
                 counts = loaded.count_losses([row.inputs for row in read])
-                yield Made(name, {"rows": len(chosen), **counts}, sum(progress))
+                yield Shard(name, {"rows": len(chosen), **counts}, sum(progress))
             progress.clear()
 
     return predict_share

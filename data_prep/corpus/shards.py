@@ -2,7 +2,7 @@
 
 Work is a function `make_work(*arguments)`, called once in each process, which returns
 `work(source, share, shares)`. That makes the shards of a source, or of several processes that read
-the same source its share of them, and yields a `Made` for each. Made again, a shard is the same.
+the same source its share of them, and yields a `Shard` for each. Made again, a shard is the same.
 
 `done-00000.json` lists the shards of a source with their numbers and sizes. A source whose shards
 are all there with these sizes is skipped; so a shard that is removed or cut short is made again.
@@ -24,8 +24,8 @@ _SIZE = "bytes"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Driver:
-    """What hands out the sources."""
+class Workers:
+    """Who makes the shards: processes here, machines, or Apache Beam."""
 
     num_processes: int = setting("processes on this machine, at most", children.count_cores())
     num_tasks: int = setting(
@@ -62,16 +62,18 @@ class Driver:
         return max(1, min(most, -(-per_process * self.num_processes // num_sources)))
 
 
-class Made(NamedTuple):
-    """A shard that is there: numbers for the results, and bytes of the source read for it."""
+class Shard(NamedTuple):
+    """A shard that exists: numbers for the results, and bytes of the source read for it."""
 
     name: str
     numbers: Mapping[str, Any]
     num_bytes: float
 
 
-Work = Callable[[int, int, int], Iterable[Made]]
+Work = Callable[[int, int, int], Iterable[Shard]]
 Results = dict[str, dict[str, Any]]
+# The arguments of `make_runner`.
+_Job = tuple[WorkFolder, Callable[..., Work], tuple[Any, ...], Sequence[int], int]
 
 
 def list_shards(folder: WorkFolder, name: str, shards: Results) -> None:
@@ -79,7 +81,7 @@ def list_shards(folder: WorkFolder, name: str, shards: Results) -> None:
     folder.put(name, {"shards": dict(sorted(shards.items()))})
 
 
-def describe(folder: WorkFolder, made: Made) -> dict[str, Any]:
+def describe(folder: WorkFolder, made: Shard) -> dict[str, Any]:
     """Returns the numbers of a shard with its size, by which `find_shards` knows it."""
     return {**made.numbers, _SIZE: tf.io.gfile.stat(folder.join(made.name)).length}
 
@@ -139,7 +141,7 @@ def run(
     make_work: Callable[..., Work],
     arguments: tuple[Any, ...],
     sizes: Sequence[int],
-    driver: Driver,
+    workers: Workers,
     options: Sequence[str] = (),
     *,
     shares: int = 1,
@@ -159,31 +161,11 @@ def run(
     Raises `UserError` for a user's mistake in a source; bad options, or a missing library.
     """
     job = (folder, make_work, arguments, sizes, shares)
-    if driver.runner:
-        try:
-            from albert_tf.data_prep.corpus import beam_shards
-        except ImportError:
-            raise UserError(
-                f"--runner={driver.runner} needs Apache Beam: in an environment of its own, "
-                "pip install apache-beam"
-            ) from None
-        options = [f"--runner={driver.runner}", *options]
-        beam_shards.run(make_runner, job, len(sizes), options)
-    else:
-        # They load TensorFlow, which the help of a program does not wait for.
-        from albert_tf.data_prep.corpus import documents, worker_processes
-
-        chosen = range(driver.task_index, len(sizes) * shares, driver.num_tasks)
-        with documents.progress_bar(
-            sum(sizes[number // shares] for number in chosen) // shares
-        ) as bar:
-            num_processes = max(1, min(driver.num_processes, len(chosen)))
-            for counts in worker_processes.run(make_runner, job, chosen, num_processes):
-                bar.update(min(counts[_SIZE], bar.total - bar.n))  # parts add up to a bit more
+    (_run_in_beam if workers.runner else _run_in_processes)(job, workers, options)
     found = [_join_shares(folder, source, shares) for source in range(len(sizes))]
     done = [listed for listed in found if listed is not None]
     missing = len(found) - len(done)
-    if missing and driver.runner:
+    if missing and workers.runner:
         raise UserError(
             f"{folder.path} lacks the shards of {missing} of {len(sizes)} sources: let the workers "
             "write to the same folder as this program."
@@ -192,6 +174,32 @@ def run(
         print(f"{folder.path}: {missing} of {len(sizes)} sources are not done by other tasks yet.")
         return None
     return dict(sorted((name, numbers) for listed in done for name, numbers in listed.items()))
+
+
+def _run_in_beam(job: _Job, workers: Workers, options: Sequence[str]) -> None:
+    try:
+        from albert_tf.data_prep.corpus import beam_shards
+    except ImportError:
+        raise UserError(
+            f"--runner={workers.runner} needs Apache Beam: in an environment of its own, "
+            "pip install apache-beam"
+        ) from None
+    *_, sizes, _ = job
+    beam_shards.run(make_runner, job, len(sizes), [f"--runner={workers.runner}", *options])
+
+
+def _run_in_processes(job: _Job, workers: Workers, options: Sequence[str]) -> None:
+    """Makes the shards of this machine, with a progress bar of bytes."""
+    # They load TensorFlow, which the help of a program does not wait for.
+    from albert_tf.data_prep.corpus import documents, worker_processes
+
+    *_, sizes, shares = job
+    chosen = range(workers.task_index, len(sizes) * shares, workers.num_tasks)
+    total = sum(sizes[number // shares] for number in chosen) // shares
+    with documents.progress_bar(total) as bar:
+        num_processes = max(1, min(workers.num_processes, len(chosen)))
+        for counts in worker_processes.run(make_runner, job, chosen, num_processes):
+            bar.update(min(counts[_SIZE], bar.total - bar.n))  # parts add up to a bit more
 
 
 def _join_shares(folder: WorkFolder, source: int, shares: int) -> Results | None:

@@ -16,7 +16,7 @@ from absl import logging
 
 from albert_tf import files
 from albert_tf.data_prep.corpus import corpus_files, documents, duplicates, shards, sources
-from albert_tf.data_prep.corpus.shards import Driver, Results
+from albert_tf.data_prep.corpus.shards import Results, Workers
 from albert_tf.data_prep.pretraining_data import blocks, chinese_words, shard_writer
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.data_prep.pretraining_data.segments import LENGTH
@@ -32,7 +32,7 @@ def create(
     input_files: Sequence[str],
     vocabulary: str,
     output_dir: str,
-    driver: Driver,
+    workers: Workers,
     duplicates_dir: str | None = None,
     words: str | None = None,
     options: Sequence[str] = (),
@@ -40,7 +40,7 @@ def create(
     """Makes a folder of records or a task's share of it, or completes what a killed run left.
 
     The folder gets `train-*`, `eval-*`, `manifest.json` and `vocabulary/`. They do not depend on
-    the driver, nor on how often it was interrupted.
+    the workers, nor on how often it was interrupted.
 
     Args:
         duplicates_dir: folder that says which documents are left out.
@@ -57,46 +57,51 @@ def create(
         "--random_from=other_file draws from another file: name more than one in --input.",
     )
     inputs = documents.identify_inputs(paths)
-    identity: dict[str, Any] = {
-        "settings": dataclasses.asdict(config),
-        "vocabulary": described,
-        "inputs": inputs,
-    }
+    settings = dataclasses.asdict(config)
+    identity: dict[str, Any] = {"settings": settings, "vocabulary": described, "inputs": inputs}
     num_left_out = None
     if duplicates_dir:
-        summary = duplicates.read_summary(duplicates_dir, identity["settings"], inputs)
+        summary = duplicates.read_summary(duplicates_dir, settings, inputs)
         identity["duplicates"], num_left_out = summary["sha256"], summary["duplicates"]
     folder = WorkFolder(output_dir, identity, manifest.NAME)
     if _is_finished(folder):
         return
     own_vocabulary = folder.join(manifest.VOCABULARY)
-    file_sizes = [(path, size) for path, (_, size, _) in zip(paths, inputs, strict=True)]
-    cut = sources.cut(file_sizes, config.shard_megabytes)
-    sizes = [sources.count_bytes(source) for source in cut]
-    with folder.locked(driver.task_index, driver.num_tasks):
+    with folder.locked(workers.task_index, workers.num_tasks):
         if folder.done(manifest.NAME):  # a shard is missing: from now on the folder is unfinished
             tf.io.gfile.remove(folder.join(manifest.NAME))
-        if driver.task_index == 0:
+        if workers.task_index == 0:
             _log_cap(config)
-        if driver.runner:  # workers may not reach the folder of the user
+        if workers.runner:  # workers may not reach the folder of the user
             tokenization.copy_vocabulary(vocabulary, own_vocabulary)
             vocabulary = own_vocabulary
-        made = shards.run(
-            folder,
-            shard_writer.make_shard_writer,
-            (folder, config, cut, vocabulary, duplicates_dir, words),
-            sizes,
-            driver,
-            options,
-            shares=_count_shares(config, driver, paths, sizes),
-        )
+        sizes = {path: size for path, (_, size, _) in zip(paths, inputs, strict=True)}
+        more = (vocabulary, duplicates_dir, words)
+        made = _make_shards(folder, config, sizes, workers, options, more)
         if made is not None:
             tokenization.copy_vocabulary(vocabulary, own_vocabulary)
             _write_manifest(folder, config, made, num_left_out)
 
 
+def _make_shards(
+    folder: WorkFolder,
+    config: DataConfig,
+    file_sizes: Mapping[str, int],
+    workers: Workers,
+    options: Sequence[str],
+    more: tuple[Any, ...],
+) -> Results | None:
+    """Returns what `shards.run` does; `more` are the last arguments of `make_shard_writer`."""
+    cut = sources.cut([*file_sizes.items()], config.shard_megabytes)
+    sizes = [sources.count_bytes(source) for source in cut]
+    arguments = (folder, config, cut, *more)
+    shares = _count_shares(config, workers, [*file_sizes], sizes)
+    make = shard_writer.make_shard_writer
+    return shards.run(folder, make, arguments, sizes, workers, options, shares=shares)
+
+
 def _count_shares(
-    config: DataConfig, driver: Driver, paths: Sequence[str], sizes: Sequence[int]
+    config: DataConfig, workers: Workers, paths: Sequence[str], sizes: Sequence[int]
 ) -> int:
     """Returns how many shares each source has; `sizes` are the bytes of the sources."""
     # Compressed text is a few times as long; a table may be.
@@ -105,7 +110,7 @@ def _count_shares(
     assert config.dupe_factor
     # To read text takes about a third of the time of the first pass over it.
     per_process = 4 if config.dupe_factor >= 10 else 1
-    return driver.count_shares(len(sizes), num_blocks, per_process)
+    return workers.count_shares(len(sizes), num_blocks, per_process)
 
 
 def _describe_vocabulary(config: DataConfig, path: str, words: str | None) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from msgspec import Meta
 
 from albert_tf import settings
 from albert_tf.data_prep.corpus import documents, shards, sources
-from albert_tf.data_prep.corpus.shards import Driver, Made, Results
+from albert_tf.data_prep.corpus.shards import Results, Shard, Workers
 from albert_tf.data_prep.corpus.sources import Source
 from albert_tf.data_prep.pretraining_data import blocks
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
@@ -73,7 +73,7 @@ def phonemize(
     *,
     input_files: Sequence[str],
     output_dir: str,
-    driver: Driver,
+    workers: Workers,
     vocabulary: str | None = None,
     options: Sequence[str] = (),
 ) -> None:
@@ -100,15 +100,15 @@ def phonemize(
     cut = sources.cut(file_sizes, config.shard_megabytes)
     sizes = [sources.count_bytes(source) for source in cut]
     most = -(-max(sizes) // int(config.shard_megabytes * 1e6))
-    with folder.locked(driver.task_index, driver.num_tasks):
+    with folder.locked(workers.task_index, workers.num_tasks):
         made = shards.run(
             folder,
             make_writer,
             (folder, config, cut, symbols),
             sizes,
-            driver,
+            workers,
             options,
-            shares=driver.count_shares(len(cut), most),
+            shares=workers.count_shares(len(cut), most),
         )
         if made is not None:
             _finish(folder, config, made, symbols)
@@ -169,7 +169,7 @@ def make_writer(
         shard_megabytes=config.shard_megabytes,
     )
 
-    def write_shards(source: int, share: int, shares: int) -> Iterator[Made]:
+    def write_shards(source: int, share: int, shares: int) -> Iterator[Shard]:
         stream = blocks.read_blocks(source, cut[source], reading)
         for block in itertools.islice(stream, share, None, shares):
             name = f"phonemes-{block.source:05d}-{block.number:03d}.jsonl"
@@ -186,7 +186,7 @@ def make_writer(
                     counts["symbols"].update(x for spoken in phonemes for x in split(spoken))
                     counts["words"].update(x.lower() for x in words if any(map(str.isalpha, x)))
             folder.put(name, _to_lines(rows))
-            yield Made(name, counts, block.num_bytes)
+            yield Shard(name, counts, block.num_bytes)
 
     return write_shards
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from albert_tf.data_prep.corpus import duplicates, shards
-from albert_tf.data_prep.corpus.shards import Made
+from albert_tf.data_prep.corpus.shards import Shard
 from albert_tf.data_prep.corpus.sources import Source
 from albert_tf.data_prep.pretraining_data import (
     blocks,
@@ -61,7 +61,7 @@ def make_shard_writer(
         )
     make_examples = phoneme_examples.make if words else _make_examples
 
-    def write_shards(source: int, share: int, shares: int) -> Iterator[Made]:
+    def write_shards(source: int, share: int, shares: int) -> Iterator[Shard]:
         left_out = duplicates.read_left_out(duplicates_dir, source) if duplicates_dir else ()
         stream = blocks.read_blocks(source, cut[source], config, left_out, is_corpus=len(cut) == 1)
         # Reading ahead finds the mistakes in a small corpus before anything is written.
@@ -70,7 +70,7 @@ def make_shard_writer(
             if number % shares == share:
                 yield from write_block(block)
 
-    def write_block(block: Block) -> Iterator[Made]:
+    def write_block(block: Block) -> Iterator[Shard]:
         names, listed = _name_shards(block, config), f"shards-{block.name}.json"
         made, _ = shards.find_shards(folder, listed)
         if not made.keys() >= set(names):
@@ -84,9 +84,9 @@ def make_shard_writer(
                 rng = np.random.default_rng(key)
                 examples = make_examples(encoded, tokenizer, rng, config, counts)
                 record_writer.write(folder.join(name), examples)
-                made[name] = shards.describe(folder, Made(name, counts, 0))
+                made[name] = shards.describe(folder, Shard(name, counts, 0))
                 shards.list_shards(folder, listed, made)
-            yield Made(name, made[name], block.num_bytes / len(names))
+            yield Shard(name, made[name], block.num_bytes / len(names))
 
     return write_shards
 

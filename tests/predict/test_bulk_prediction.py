@@ -18,7 +18,7 @@ from tiny_records import ALONE, Killed, task
 
 from albert_tf import files
 from albert_tf.data_prep.corpus import worker_processes
-from albert_tf.data_prep.corpus.shards import Driver
+from albert_tf.data_prep.corpus.shards import Workers
 from albert_tf.errors import UserError
 from albert_tf.export import saved_model
 from albert_tf.predict import bulk_prediction, output_files, predictor
@@ -66,13 +66,13 @@ def predict(export, write, tmp_path, monkeypatch):
     """A function: the predictions of files, in blocks of four rows."""
     monkeypatch.setattr(bulk_prediction, "_BLOCK_ROWS", 4)
 
-    def predict(inputs, name="out", driver=ALONE, *, kind="classification", vectors=False):
+    def predict(inputs, name="out", workers=ALONE, *, kind="classification", vectors=False):
         num_rows = bulk_prediction.predict(
             export(kind),
             input_files=write(inputs),
             output_dir=str(tmp_path / name),
             batch_size=3,
-            driver=driver,
+            workers=workers,
             vectors=vectors,
         )
         blocks = sorted((tmp_path / name).glob("predictions-*.jsonl"))
@@ -95,7 +95,7 @@ def to_file(export, write, tmp_path):
             str(tmp_path / output),
             input_files=write(inputs),
             batch_size=3,
-            driver=ALONE,
+            workers=ALONE,
             vectors=False,
             columns=columns,
         )
@@ -231,12 +231,12 @@ def test_processes_share_a_file(predict, tmp_path, monkeypatch):
         "run",
         lambda make, arguments, jobs, _: itertools.chain(*map(make(*arguments), jobs)),
     )
-    assert predict(inputs, "shared", Driver(num_processes=2)) == alone
+    assert predict(inputs, "shared", Workers(num_processes=2)) == alone
     left = sorted(path.name for path in (tmp_path / "shared").iterdir())
     assert left == sorted(path.name for path in (tmp_path / "out").iterdir())
     # Another number of processes resumes it.
     (tmp_path / "shared" / "predictions-00000-00001.jsonl").unlink()
-    assert predict(inputs, "shared", Driver(num_processes=3)) == alone
+    assert predict(inputs, "shared", Workers(num_processes=3)) == alone
 
 
 def test_half_a_character_is_replaced_in_a_text_and_kept_in_an_id(predict):

@@ -6,7 +6,7 @@ import pytest
 from tiny_records import ALONE, SMALL, TESTS, contents
 
 from albert_tf.data_prep.corpus import shards
-from albert_tf.data_prep.corpus.shards import Driver
+from albert_tf.data_prep.corpus.shards import Workers
 from albert_tf.data_prep.pretraining_data import dataset, shard_writer
 from albert_tf.errors import UserError
 from albert_tf.workfolder import WorkFolder
@@ -17,18 +17,18 @@ beam_shards = pytest.importorskip(
     exc_type=ImportError,
 )
 CONFIG = dataclasses.replace(SMALL, shard_megabytes=0.002, eval_fraction=0.3)
-DIRECT = Driver(runner="DirectRunner")
+DIRECT = Workers(runner="DirectRunner")
 
 
 @pytest.fixture
 def create(vocabulary_dir, tmp_path, long_text):
-    def create(name, driver=DIRECT, options=()):
+    def create(name, workers=DIRECT, options=()):
         dataset.create(
             CONFIG,
             input_files=[str(long_text)],
             vocabulary=vocabulary_dir,
             output_dir=str(tmp_path / name),
-            driver=driver,
+            workers=workers,
             options=options,
         )
 
@@ -90,7 +90,7 @@ def test_the_program_hands_options_to_beam(
 )
 def test_bad_options_are_one_line(create, runner, message):
     with pytest.raises(UserError, match=message):
-        create("out", Driver(runner=runner))
+        create("out", Workers(runner=runner))
 
 
 def test_workers_that_write_elsewhere_are_noticed(create, monkeypatch, tmp_path):

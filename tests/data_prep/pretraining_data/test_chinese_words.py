@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.data_prep.corpus.shards import Driver
+from albert_tf.data_prep.corpus.shards import Workers
 from albert_tf.data_prep.pretraining_data import chinese_words, dataset
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.errors import UserError
@@ -62,7 +62,7 @@ def create(config, vocabulary, folder, path):
         input_files=[str(path)],
         vocabulary=str(vocabulary),
         output_dir=str(folder),
-        driver=Driver(num_processes=1),
+        workers=Workers(num_processes=1),
     )
     return folder
 

@@ -14,7 +14,7 @@ import tiny_records
 from tiny_records import CORPUS, TESTS, contents, interrupt, task
 
 from albert_tf.data_prep.corpus import worker_processes
-from albert_tf.data_prep.corpus.shards import Driver
+from albert_tf.data_prep.corpus.shards import Workers
 from albert_tf.data_prep.pretraining_data import dataset
 from albert_tf.errors import UserError
 
@@ -74,7 +74,7 @@ def test_a_store_of_objects_holds_the_same(create, vocabulary_dir):
             input_files=[str(CORPUS)],
             vocabulary=vocabulary_dir,
             output_dir="ram://records",
-            driver=tiny_records.ALONE,
+            workers=tiny_records.ALONE,
         )
     for name, content in contents(create(shard_megabytes=0.001)).items():
         if not name.startswith("vocabulary"):
@@ -109,7 +109,7 @@ def test_a_killed_run_resumes(create, monkeypatch, tmp_path, num_shards):
 def test_two_processes_give_the_same(create, capfd):
     changes = {"shard_megabytes": 0.001, "eval_fraction": 0.3}
     one = create("one", **changes)
-    assert contents(one) == contents(create("two", driver=Driver(num_processes=2), **changes))
+    assert contents(one) == contents(create("two", workers=Workers(num_processes=2), **changes))
     log = capfd.readouterr().err
     assert "Traceback" not in log
     assert "oneDNN" not in log  # a notice of TensorFlow, which a new process imports quietly
@@ -119,7 +119,7 @@ def test_two_processes_give_the_same(create, capfd):
 def test_an_error_in_a_process_is_raised_here(create, tmp_path):
     (tmp_path / "out" / "train-00000-001-00.tfrecord" / "in the way").mkdir(parents=True)
     with pytest.raises(tf.errors.OpError, match="train-00000-001-00"):
-        create(driver=Driver(num_processes=2), shard_megabytes=0.001)
+        create(workers=Workers(num_processes=2), shard_megabytes=0.001)
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
@@ -188,7 +188,7 @@ def test_tasks_make_together_what_one_process_makes(create, long_text, capsys):
     assert {name[:11] for name in alone if name.startswith("train")} >= {"train-00003"}
     capsys.readouterr()
     for index in (2, 0, 0, 1):
-        folder = create("together", **changes, driver=task(index, 3))
+        folder = create("together", **changes, workers=task(index, 3))
         finished = (folder / "manifest.json").exists()
         assert finished == (index == 1)
         if not finished:
@@ -196,15 +196,15 @@ def test_tasks_make_together_what_one_process_makes(create, long_text, capsys):
     assert "15 documents" not in capsys.readouterr().err
     assert contents(folder) == alone
     (folder / "train-00001-000-00.tfrecord").unlink()
-    create("together", **changes, driver=task(0, 3))
+    create("together", **changes, workers=task(0, 3))
     assert not (folder / "manifest.json").exists()
-    create("together", **changes, driver=task(1, 3))
+    create("together", **changes, workers=task(1, 3))
     assert contents(folder) == alone
 
 
 def test_a_task_with_another_setting_leaves_nothing(create, tmp_path):
     """Its list of shards would be of another run for all others."""
-    create("out", driver=task(0, 2))
+    create("out", workers=task(0, 2))
     with pytest.raises(UserError, match=r"holds work with settings\.seed=0, not 7"):
-        create("out", driver=task(1, 2), seed=7)
-    assert len(contents(create("out", driver=task(1, 2)))) > 1
+        create("out", workers=task(1, 2), seed=7)
+    assert len(contents(create("out", workers=task(1, 2)))) > 1

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import tiny_records
 
-from albert_tf.data_prep.corpus.shards import Driver
+from albert_tf.data_prep.corpus.shards import Workers
 from albert_tf.data_prep.pretraining_data import phonemize
 from albert_tf.data_prep.pretraining_data.phonemize import PhonemesConfig
 from albert_tf.errors import UserError
@@ -17,14 +17,14 @@ needs_espeak = pytest.mark.skipif(
 COLUMNS = PhonemesConfig(phonemes_column="phonemes", shard_megabytes=0.001)
 
 
-def make(tmp_path, rows, config=COLUMNS, name="out", driver=tiny_records.ALONE, vocabulary=None):
+def make(tmp_path, rows, config=COLUMNS, name="out", workers=tiny_records.ALONE, vocabulary=None):
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     phonemize.phonemize(
         config,
         input_files=[str(path)],
         output_dir=str(tmp_path / name),
-        driver=driver,
+        workers=workers,
         vocabulary=vocabulary,
     )
     return tmp_path / name
@@ -79,7 +79,9 @@ def test_columns_make_the_same_folder_however_many_work(tmp_path):
     make(tmp_path, rows)  # goes on
     make(tmp_path, rows)  # has nothing to do
     assert tiny_records.contents(out) == content
-    others = tiny_records.contents(make(tmp_path, rows, name="two", driver=Driver(num_processes=2)))
+    others = tiny_records.contents(
+        make(tmp_path, rows, name="two", workers=Workers(num_processes=2))
+    )
     assert others == content
 
 
