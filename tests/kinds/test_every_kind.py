@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tiny_task_data
+from repository import ROOT
 
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
@@ -211,3 +213,26 @@ def test_kinds_are_known_without_tensorflow():
         "import albert_tf.kinds.task_table"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_kind_of_the_page_for_contributors_is_one_file():
+    page = (ROOT / "docs/contributing.md").read_text(encoding="utf-8")
+    module: dict[str, Any] = {}
+    exec(page.partition("```python\n")[2].partition("```")[0], module)
+    kind, labels = module["KIND"], ("bad", "fair", "good")
+    task = Task("own", kind, labels, kind.learn.metrics)
+    gold = [{"id": label, "label": label} for label in labels]
+    logits = tf.constant([[9.0, 0, 0]] * 3)
+    loss = kind.learn.make_loss(FinetuneConfig())
+    losses = []
+    for label_id in kind.data.make_label_ids(labels, labels):
+        batch = {
+            features.INPUT_IDS: tf.ones([3, 2], tf.int32),
+            features.LABEL_IDS: tf.constant([label_id] * 3),
+        }
+        losses.append(float(loss.sums({"logits": logits}, batch)["ordinal_loss"]))
+    assert losses == pytest.approx([0, 3, 6], abs=0.01)  # twice as bad if twice as far
+    outputs = {"logits": 9.0 * np.eye(3)}
+    predicted = kind.answer.decode(outputs, gold, task, FinetuneConfig(), {})
+    scores = predictions.score(task, gold, predicted)
+    assert scores == pytest.approx({"spearman": 1, "accuracy": 1})
