@@ -1,4 +1,4 @@
-"""Reads configurations from JSON files and `--set key=value`, and writes them."""
+"""Reads configurations from JSON files and `--set key=value`."""
 
 import dataclasses
 import json
@@ -12,6 +12,7 @@ from absl import logging
 from albert_tf import files
 from albert_tf.config import DEAD_KEYS, PROBLEM_TYPE, AlbertConfig, preset
 from albert_tf.errors import UserError, require
+from albert_tf.run_files import RUN
 
 T = TypeVar("T")
 to_dict = dataclasses.asdict
@@ -66,14 +67,19 @@ def find_file(path: str) -> str:
     return found if os.path.exists(found) else path
 
 
+def read_file(path: str) -> dict[str, Any]:
+    """Returns the fields in a config file, as of `find_file`, or in `run.json` of a run."""
+    values = files.read_object(find_file(path), "--config")
+    return values.get("config", values) if os.path.basename(path) == RUN else values
+
+
 def load(cls: type[T], path: str | None, overrides: Sequence[str] = (), defaults: Any = None) -> T:
     """`defaults`, then the JSON file at `path`, then overrides: `albert.num_hidden_layers=2`.
 
-    `path` is as of `find_file`. Without `defaults`, which know better, the warm-up of a packaged
+    `path` is as of `read_file`. Without `defaults`, which know better, the warm-up of a packaged
     config, and of the class, is as of `scale_warmup`.
     """
-    values = files.read_object(find_file(path), "--config") if path else {}
-    values.pop(files.SEAL, None)  # of a run's config that the user may have edited
+    values = read_file(path) if path else {}
     if defaults is None:
         packaged, own = {x: getattr(cls, x, 0) for x in _SCHEDULE}, dict(map(parse, overrides))
         folder = os.path.dirname(os.path.realpath(find_file(path))) if path else ""
@@ -131,8 +137,3 @@ def _set(values: dict[str, Any], override: str) -> None:
         require(isinstance(inner, dict), f"--set: {override!r}: {parent!r} holds no other keys.")
         values = inner
     values[key] = value
-
-
-def save(config: Any, path: str) -> None:
-    """Writes a config with its checksum, which `files.read_sealed` checks."""
-    files.write_sealed(path, to_dict(config))

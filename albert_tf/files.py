@@ -104,6 +104,12 @@ def is_temporary(name: str) -> bool:
     return bool(re.fullmatch(r".*\.[0-9a-f]{32}\.tmp", name))
 
 
+def remove_temporaries(folder: str) -> None:
+    """Removes what killed processes left in a local folder, which this process has locked."""
+    for name in () if is_remote(folder) else filter(is_temporary, list_files(folder)):
+        os.remove(os.path.join(folder, name))
+
+
 def rename_synced(old: str, new: str) -> None:
     """Renames a file whose content is on the disk by then; the new name may not be (`sync`)."""
     sync(old)

@@ -1,20 +1,10 @@
 """Names of the files in the folder of a run."""
 
-RUN_CONFIG = "config.json"
-# What else a run was made with: of pre-training; of fine-tuning.
-RECORDS = "records.json"
-TASK, TRAINING_DATA = "task.json", "training_data.json"
-# Where the data of a run are, for what reads them again.
-DATA = "data.json"
-# The words that a run over phonemes tells apart.
-WORDS = "words.json"
-# The weights that a run started from.
-BEGINNING = "beginning.json"
+# What a run was made with: a `RunRecord`.
+RUN = "run.json"
 METRICS_LOG = "metrics.jsonl"
 # The names that trackers have for the run.
 TRACKERS = "trackers.json"
-# What a run changed when it went on from another one.
-HISTORY = "history.json"
 # The commands that trained, and the page about the run.
 COMMANDS, REPORT = "commands.jsonl", "report.html"
 # The best checkpoint and its metrics.

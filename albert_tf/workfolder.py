@@ -104,10 +104,7 @@ class WorkFolder:
             return
         if not self._is_begun():
             return
-        if difference := find_difference(self.read_json(IDENTITY), self.identity):
-            name, *values = difference
-            old, new = map(reprlib.repr, values)
-            raise UserError(f"{self.path} holds work with {name}={old}, not {new}. {_REMEDY}")
+        refuse_difference(self.path, self.read_json(IDENTITY), self.identity)
 
     @contextlib.contextmanager
     def locked(self, share: int = 0, shares: int = 1) -> Iterator[None]:
@@ -130,9 +127,8 @@ class WorkFolder:
                 self.put(IDENTITY, self.identity)
             locks = [x for x in tf.io.gfile.listdir(self.path) if x.startswith(files.LOCK)]
             is_alone = shares == 1 and locks in ([], [files.LOCK])
-            if is_alone and not files.is_remote(self.path):
-                for name in filter(files.is_temporary, files.list_files(self.path)):
-                    os.remove(self.join(name))
+            if is_alone:
+                files.remove_temporaries(self.path)
             try:
                 yield
             finally:
@@ -145,6 +141,14 @@ class WorkFolder:
             name == IDENTITY or name.startswith(files.LOCK) or files.is_temporary(name)
             for name in names
         )
+
+
+def refuse_difference(folder: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Raises `UserError` with the first difference of what a folder holds and other work."""
+    if difference := find_difference(old, new):
+        name, *values = difference
+        before, after = map(reprlib.repr, values)
+        raise UserError(f"{folder} holds work with {name}={before}, not {after}. {_REMEDY}")
 
 
 def find_difference(old: Any, new: Any, name: str = "") -> tuple[str, Any, Any] | None:

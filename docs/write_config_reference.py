@@ -22,7 +22,7 @@ Every field of every config, with its default. `python docs/write_config_referen
 page from the dataclasses.
 
 A config is a JSON file (`--config`); `--set` overrides its fields: `--set learning_rate=1e-4`,
-`--set albert.num_hidden_layers=2`. A run writes the config that it used to `config.json` in its
+`--set albert.num_hidden_layers=2`. A run writes the config that it used to `run.json` in its
 folder. The fields of records and vocabularies are flags of their programs.
 """
 # (title, dataclass): fields that an earlier one lists are left out.

@@ -4,7 +4,7 @@ import json
 import pytest
 from repository import ROOT
 
-from albert_tf import config, config_io
+from albert_tf import config, config_io, files
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.train_config import FinetuneConfig, PretrainConfig
@@ -210,7 +210,7 @@ def test_what_makes_no_sense_names_the_file_once(tmp_path):
 )
 def test_what_is_saved_is_loaded(tmp_path, saved):
     path = str(tmp_path / "config.json")
-    config_io.save(saved, path)
+    files.write_json(path, config_io.to_dict(saved))
     assert config_io.load(type(saved), path) == saved
 
 

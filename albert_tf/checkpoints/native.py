@@ -7,21 +7,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import config_io, files
+from albert_tf import config_io, files, run_record
 from albert_tf.checkpoints import model_checkpoint, tf_checkpoint, training_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ALBERT_CONFIG, ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
-from albert_tf.run_files import (
-    COMMANDS,
-    METRICS_LOG,
-    RECORDS,
-    RUN_CONFIG,
-    TASK,
-    TRAINING_DATA,
-    metrics_file,
-)
+from albert_tf.run_files import COMMANDS, METRICS_LOG, RUN, metrics_file
 from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import SentenceVectors
 
@@ -58,17 +50,19 @@ def read(prefix: str) -> ModelCheckpoint:
     """
     folder = os.path.dirname(prefix)
     homes = (folder, os.path.dirname(folder))  # a run's best checkpoint is one level down
-    paths = [os.path.join(home, name) for home in homes for name in (RUN_CONFIG, ALBERT_CONFIG)]
+    paths = [os.path.join(home, name) for home in homes for name in (RUN, ALBERT_CONFIG)]
     config_path = next(filter(tf.io.gfile.exists, paths), None)
     if config_path is None:
         raise UserError(
-            f"{prefix} has no config next to it. Put its {ALBERT_CONFIG} or {RUN_CONFIG} there."
+            f"{prefix} has no config next to it. Put its {ALBERT_CONFIG} or {RUN} there."
         )
     home = os.path.dirname(config_path)
-    sizes = files.unseal(files.read_object(config_path, ALBERT_CONFIG), config_path)
-    run = model_checkpoint.read_regression(sizes)
-    if os.path.basename(config_path) == RUN_CONFIG:
-        sizes, run = sizes.get("albert"), read_run(home, prefix)
+    if os.path.basename(config_path) == RUN:
+        run = read_run(home, prefix)
+        sizes = run["config"].get("albert")
+    else:
+        sizes = files.unseal(files.read_object(config_path, ALBERT_CONFIG), config_path)
+        run = model_checkpoint.read_regression(sizes)
     # The length of pre-training is set by its records, and is not a limit of the model.
     values = run.get("config", {}) if "task" in run else {}
     return ModelCheckpoint(
@@ -91,14 +85,13 @@ def read(prefix: str) -> ModelCheckpoint:
 def read_run(folder: str, prefix: str) -> dict[str, Any]:
     """What the files of a run say of it, and of its checkpoint `prefix`.
 
-    `config`; of fine-tuning `task` and `training_data`, of pre-training `records`; `metrics` is the
-    list of the scores of this checkpoint, {"task", "split", "metrics", ...}; `step`, and of the
+    `config`; of fine-tuning `task` and `training_data`, of pre-training `train_files`; `metrics` is
+    the list of the scores of this checkpoint, {"task", "split", "metrics", ...}; `step`, and of the
     evaluation in training at that step, if there was one, `evaluation`: {name: number};
     `commands` are those that trained the run.
     """
-    names = {"config": RUN_CONFIG, "task": TASK, "training_data": TRAINING_DATA, "records": RECORDS}
-    paths = {key: os.path.join(folder, name) for key, name in names.items()}
-    run = {key: files.read_sealed(x, key) for key, x in paths.items() if tf.io.gfile.exists(x)}
+    made_with, names = run_record.read(folder), ("config", "task", "training_data", "train_files")
+    run = {name: x for name in names if (x := getattr(made_with, name)) is not None}
     scores = sorted(tf.io.gfile.glob(os.path.join(folder, metrics_file("*"))))
     metrics = [files.read_sealed(path, "metrics") for path in scores]
     name = f"/{os.path.basename(prefix)}"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import files, run_files
+from albert_tf import config_io, files, run_files
 from albert_tf.checkpoints import matching
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel
 from albert_tf.data_prep.task_data import task_cache
@@ -19,7 +19,7 @@ from albert_tf.kinds import task_dataset
 from albert_tf.kinds.base import Predictions, Task, TaskSplit
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.objectives.objective import Objective
-from albert_tf.run_files import TASK, TRAINING_DATA
+from albert_tf.run_record import RunRecord
 from albert_tf.tasks import finetuned_model, inference, predictions, recipes
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -102,8 +102,13 @@ def make_trainer(
         stretches=[Stretch(config, [train.records], group_by_length=config.group_by_length)],
         vocabulary=training.vocabulary,
         tokenizer=training.tokenizer,
-        files={TASK: header, TRAINING_DATA: train.description},
-        origins={name: x.origin for name, x in datasets.items() if x.origin},
+        record=RunRecord(
+            config=config_io.to_dict(config),
+            vocabulary=training.tokenizer.sha256,
+            task=header,
+            training_data=train.description,
+            data={name: x.origin for name, x in datasets.items() if x.origin},
+        ),
         held_out={"dev data": dev.description} if dev else {},
         make_evaluate=functools.partial(_make_evaluate, dev) if dev else None,
         explain=functools.partial(task_dataset.damaged_error, train),

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import config_io, files
+from albert_tf import config_io, files, run_record
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
@@ -19,8 +19,7 @@ from albert_tf.model import albert_model, encoder, losses, weight_names
 from albert_tf.objectives.all_objectives import OBJECTIVES
 from albert_tf.pipelines import pretraining_records
 from albert_tf.records import features, input_pipeline, manifest
-from albert_tf.run_files import BEST, DATA, WORDS
-from albert_tf.tasks import finetuned_model
+from albert_tf.run_files import BEST
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import eval_step
 from albert_tf.train_config import PretrainConfig
@@ -44,7 +43,7 @@ def load(
     checkpoint = formats.read(path, which=which)
     values = (
         checkpoint.run["config"]
-        if "records" in checkpoint.run
+        if "train_files" in checkpoint.run
         else {
             "albert": config_io.to_dict(checkpoint.config),
             "max_seq_length": checkpoint.config.max_position_embeddings,
@@ -65,9 +64,8 @@ def recall_files(path: str) -> list[str]:
 
     There are none without a run. Raises `UserError` if they have changed.
     """
-    if (folder := finetuned_model.find_run_folder(path, DATA)) is None:
-        return []
-    recorded = files.read_sealed(os.path.join(folder, DATA), DATA)
+    run = run_record.find_run(path)
+    recorded = run.data if run else {}
     data_record.check(recorded.get("manifests", {}), "held-out", "--eval_files")
     return list(recorded.get("eval_files", ()))
 
@@ -180,10 +178,9 @@ def _check_records(
         f"the records in {folder} have max_seq_length={length}, over the model's "
         f"max_position_embeddings {longest}. Create them with --max_seq_length of the model.",
     )
-    run = finetuned_model.find_run_folder(checkpoint.source, WORDS)
-    words = files.read_sealed(os.path.join(run, WORDS), WORDS) if run else None
+    run = run_record.find_run(checkpoint.source)
     require(
-        words in (None, pretraining_records.read_words(path)),
+        (run and run.words) in (None, pretraining_records.read_words(path)),
         f"the records in {folder} tell other words apart than {checkpoint.source}. Make them with "
         "the --words of the run.",
     )

@@ -10,16 +10,16 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import files
+from albert_tf import config_io, files, run_record
 from albert_tf.data_prep.task_data import data_record
 from albert_tf.errors import UserError, require
 from albert_tf.objectives import initial_weights
 from albert_tf.records import input_pipeline, manifest
 from albert_tf.records.online_masking import OnlineMasking
-from albert_tf.run_files import RECORDS, WORDS
+from albert_tf.run_record import RunRecord
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
-from albert_tf.train import eval_step, run_folder
+from albert_tf.train import eval_step
 from albert_tf.train.run_data import Evaluate, Metrics, RunData, Stretch
 from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import PHONEMES, PretrainConfig
@@ -44,9 +44,8 @@ def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequenc
         functools.partial(initial_weights.compute_frequency_loss, train_paths, tokenizer)
     )
     evaluate = functools.partial(_make_evaluate, config, eval_paths, masking)
-    rows = run_folder.number_rows(count_examples(eval_paths))
+    rows = run_record.number_rows(count_examples(eval_paths))
     manifests = {os.path.join(os.path.dirname(path), manifest.NAME) for path in eval_paths}
-    words = {WORDS: read_words(train_paths[0])} if config.sentence_task == PHONEMES else {}
 
     def explain(error: Exception) -> Exception:
         return input_pipeline.corrupt_error([*train_paths, *eval_paths], error)
@@ -55,14 +54,19 @@ def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequenc
         stretches=plan_phases(config, train_paths, tokenizer),
         vocabulary=vocabulary,
         tokenizer=tokenizer,
-        files={RECORDS: {"files": count_examples(train_paths)}, **words},
-        origins={
-            "eval_files": [*map(data_record.to_absolute, eval_paths)],
-            "manifests": data_record.hash_files(sorted(manifests)),
-        }
-        if eval_paths
-        else {},
-        held_out=run_folder.flatten({"--eval_files": rows}) if eval_paths else {},
+        record=RunRecord(
+            config=config_io.to_dict(config),
+            vocabulary=tokenizer.sha256,
+            train_files=count_examples(train_paths),
+            words=read_words(train_paths[0]) if config.sentence_task == PHONEMES else None,
+            data={
+                "eval_files": [*map(data_record.to_absolute, eval_paths)],
+                "manifests": data_record.hash_files(sorted(manifests)),
+            }
+            if eval_paths
+            else {},
+        ),
+        held_out=run_record.flatten({"--eval_files": rows}) if eval_paths else {},
         make_evaluate=evaluate if eval_paths else None,
         explain=explain,
         warn=functools.partial(_warn, plateau),
@@ -276,7 +280,6 @@ def check(
     return vocabulary, tokenizer
 
 
-def count_examples(paths: Sequence[str]) -> list[list[Any]]:
+def count_examples(paths: Sequence[str]) -> list[tuple[str, int]]:
     """The names of record files, with the number of examples in each."""
-    names = map(os.path.basename, paths)
-    return [list(row) for row in zip(names, manifest.count_examples(paths), strict=True)]
+    return [*zip(map(os.path.basename, paths), manifest.count_examples(paths), strict=True)]

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import files
+from albert_tf import files, run_record
 from albert_tf.checkpoints import formats, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
 from albert_tf.data_prep.task_data import data_record, task_cache
@@ -16,7 +16,7 @@ from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import UserError, require
 from albert_tf.kinds import task_dataset, task_table
 from albert_tf.kinds.base import Task, TaskSplit
-from albert_tf.run_files import BEST, DATA, PATIENCE, TASK, THRESHOLDS, metrics_file
+from albert_tf.run_files import BEST, PATIENCE, THRESHOLDS, metrics_file
 from albert_tf.tasks import recipes
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers import tokenization
@@ -91,8 +91,8 @@ def _recall_data(
 
     Raises `UserError` if a file of one of the splits `names` is gone or has changed.
     """
-    folder = find_run_folder(prefix, DATA)
-    recorded = files.read_sealed(os.path.join(folder, DATA), DATA) if folder else {}
+    run = run_record.find_run(prefix)
+    recorded = run.data if run else {}
     if "train" not in recorded:  # or a run of pre-training
         return data, paths
     source, known = data.source, data_record.read_source(recorded["train"])
@@ -123,8 +123,8 @@ def _recall_data(
 
 def read_task_name(path: str) -> str | None:
     """The name of the task of a run, of which the folder or a checkpoint is named."""
-    folder = find_run_folder(path, TASK)
-    return str(files.read_sealed(os.path.join(folder, TASK), TASK)["task"]) if folder else None
+    run = run_record.find_run(path)
+    return str(run.task["task"]) if run and run.task else None
 
 
 def infer_task(checkpoint: ModelCheckpoint) -> Task | None:
@@ -139,7 +139,7 @@ def read_dev_metrics(checkpoint: ModelCheckpoint) -> Mapping[str, Any]:
     Of a run, whose evaluation may have come after the checkpoint was read, its file says it.
     """
     prefix, name = checkpoint.source, metrics_file("dev")
-    if (folder := find_run_folder(prefix, name)) is None:
+    if (folder := run_record.find_folder(prefix, name)) is None:
         return checkpoint.dev_metrics
     content = files.read_sealed(os.path.join(folder, name), name)
     content = content if isinstance(content, dict) else {}
@@ -172,20 +172,6 @@ def choose_patience(config: FinetuneConfig, checkpoint: ModelCheckpoint) -> Fine
         "it again.",
     )
     return dataclasses.replace(config, exit_patience=patience or config.albert.num_hidden_layers)
-
-
-def find_run_folder(path: str, name: str) -> str | None:
-    """The folder of a run, or of the run that wrote a checkpoint, if it has a file of that name.
-
-    A folder of another format has none, though it lie in that of a run.
-    """
-    beside = os.path.dirname(path)
-    is_prefix = tf.io.gfile.exists(f"{path}.index")
-    # The best checkpoint is one level down.
-    for folder in (path, *((beside, os.path.dirname(beside)) if is_prefix else ())):
-        if tf.io.gfile.exists(os.path.join(folder, name)):
-            return folder
-    return None
 
 
 def find_vocabulary(

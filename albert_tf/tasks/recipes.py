@@ -47,10 +47,8 @@ class ConfigOverrides:
 
     @functools.cached_property
     def file_fields(self) -> dict[str, Any]:
-        """The fields of the file; none of a file without fields, which `config_io.load` refuses."""
-        path = self.config_file
-        content = files.read_json(config_io.find_file(path), "--config") if path else {}
-        return content if isinstance(content, dict) else {}
+        """The fields of the file; none without a file."""
+        return config_io.read_file(self.config_file) if self.config_file else {}
 
     @functools.cached_property
     def own(self) -> dict[str, Any]:
@@ -110,7 +108,7 @@ def resolve_config(
         defaults["learning_rate"] = rate
     config = config_io.load(FinetuneConfig, changes.config_file, overrides, defaults)
     _check_class_weights(config, task)
-    task.kind.check_config(config)
+    _check_exits(config, task.kind)
     return token_lengths.follow(config, task.kind, changes.own)
 
 
@@ -122,8 +120,7 @@ def change_config(
     A run keeps its own ones, unless the user changes its `max_seq_length`.
     """
     config = config_io.load(FinetuneConfig, changes.config_file, changes.overrides, values)
-    if kind:
-        kind.check_config(config)
+    _check_exits(config, kind)
     is_new = not is_run or "max_seq_length" in changes.own
     if not is_new and "doc_stride" not in changes.own:
         return config
@@ -220,6 +217,13 @@ def _keep_dropout(changes: ConfigOverrides, recipe: Mapping[str, Any]) -> Sequen
             named = {*value} if isinstance(value, dict) else set()
         named.add(key.removeprefix("albert."))
     return [f"albert.{key}={json.dumps(x)}" for key, x in recipe.items() if key not in named]
+
+
+def _check_exits(config: FinetuneConfig, kind: Kind | None) -> None:
+    require(
+        not config.early_exit or kind is None or "classifier" in kind.answer.parts,
+        f"early_exit is for kinds with one answer a text, not for {kind}. Leave it out.",
+    )
 
 
 def _check_class_weights(config: FinetuneConfig, task: Task) -> None:

@@ -7,16 +7,16 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import tensorflow as tf
 from absl import logging
 
-from albert_tf import files, metrics, run_files
+from albert_tf import files, metrics, run_files, run_record
 from albert_tf.errors import name_programs
 from albert_tf.kinds import task_table
 from albert_tf.kinds.base import Confusions, Predictions, Task
 from albert_tf.kinds.task_dataset import TaskDataset
+from albert_tf.run_record import RunRecord
 from albert_tf.tasks import predictions, report_page
-from albert_tf.train import command_log, reports, run_folder
+from albert_tf.train import command_log, reports
 from albert_tf.train_config import FinetuneConfig
 
 _MOST_MISTAKES, _MOST_LABELS, _MOST_CLASSES, _MOST_CHARACTERS = 20, 100, 20, 600
@@ -36,8 +36,9 @@ class Evaluated(NamedTuple):
 
 def write(workdir: str, evaluated: Sequence[Evaluated]) -> None:
     """Writes the page of a run, with those of its splits that are evaluated; says where it is."""
-    task = task_table.from_header(_read(workdir, run_files.TASK))
-    config, records = _read(workdir, run_files.RUN_CONFIG), reports.read(workdir)
+    run, records = run_record.read(workdir), reports.read(workdir)
+    assert run.task, "a run of fine-tuning has a task"
+    task = task_table.from_header(run.task)
     summary: list[tuple[str, str, str]] = []
     parts: list[str] = []
     for split in evaluated:
@@ -51,17 +52,16 @@ def write(workdir: str, evaluated: Sequence[Evaluated]) -> None:
     names = [name for name in names if name in known] or [*known][:5]
     columns = {x: f"{x.removeprefix('eval_')} on dev" for x in names}
     passes = 0.0  # in an update, where a copy of the run has not lost the number
-    if tf.io.gfile.exists(os.path.join(workdir, run_files.TRAINING_DATA)):
-        number = _read(workdir, run_files.TRAINING_DATA)["num_records"]
-        passes = config["train_batch_size"] / number
+    if run.training_data:
+        passes = run.config["train_batch_size"] / run.training_data["num_records"]
     parts.append(_describe_evaluations(records, {"loss": "training loss", **columns}, passes))
     name = os.path.basename(workdir.rstrip("/")) if task.name == task_table.OWN else task.name
-    _write(workdir, f"{name}: {task.kind}", summary, parts, config, records)
+    _write(workdir, f"{name}: {task.kind}", summary, parts, run, records)
 
 
 def write_pretraining(workdir: str) -> None:
     """Writes the page of a run of pre-training."""
-    config, records = _read(workdir, run_files.RUN_CONFIG), reports.read(workdir)
+    run, records = run_record.read(workdir), reports.read(workdir)
     held_out = [r for r in records if any(name.startswith("eval_") for name in r)]
     last = {name.removeprefix("eval_"): value for name, value in (held_out or [{}])[-1].items()}
     summary = []
@@ -77,7 +77,7 @@ def write_pretraining(workdir: str) -> None:
     for name in trained:
         columns |= {name: _to_words(name), f"eval_{name}": f"{_to_words(name)}, held out"}
     parts = [_describe_evaluations(records, columns)]
-    _write(workdir, "Pre-training", summary, parts, config, records)
+    _write(workdir, "Pre-training", summary, parts, run, records)
 
 
 def _write(
@@ -85,19 +85,17 @@ def _write(
     title: str,
     summary: Sequence[tuple[str, str, str]],
     parts: Sequence[str],
-    config: Mapping[str, Any],
+    run: RunRecord,
     records: Sequence[Mapping[str, float]],
 ) -> None:
     """Writes a page: the summary, its parts, and what was run."""
-    albert, updates = config["albert"], max((r["step"] for r in records), default=0)
+    albert, updates = run.config["albert"], max((r["step"] for r in records), default=0)
     # A run that goes on from another one has no start of its own.
-    start = "another run"
-    if tf.io.gfile.exists(os.path.join(workdir, run_files.BEGINNING)):
-        start = _read(workdir, run_files.BEGINNING)["checkpoint"] or "new weights"
+    start = (run.start.checkpoint or "new weights") if run.start else "another run"
     sizes = " x ".join(str(albert.get(x, "?")) for x in ("num_hidden_layers", "hidden_size"))
     model = ("model", f"ALBERT {sizes}", f"{updates:,} updates from {start}")
     card = report_page.make_summary([*summary, model])
-    content = [card, *parts, *_describe_run(workdir, config)]
+    content = [card, *parts, *_describe_run(workdir, run)]
     path = os.path.join(workdir, run_files.REPORT)
     files.write_bytes(path, report_page.make_page(title, content))
     logging.info(f"the report: {path}")
@@ -249,7 +247,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
 
 
-def _describe_run(workdir: str, config: Mapping[str, Any]) -> list[str]:
+def _describe_run(workdir: str, run: RunRecord) -> list[str]:
     parts = ["<h2>What was run</h2>"]
     for record in command_log.read(workdir):
         versions = ", ".join(f"{name} {x}" for name, x in record["versions"].items())
@@ -259,9 +257,9 @@ def _describe_run(workdir: str, config: Mapping[str, Any]) -> list[str]:
         command = report_page.escape(record["command"])
         parts.append(f"<p><code>{command}</code><br>{report_page.escape(time)}</p>")
     rows = []
-    if tf.io.gfile.exists(os.path.join(workdir, run_files.TRAINING_DATA)):  # a copy may lack it
-        rows.append(["training data", json.dumps(_read(workdir, run_files.TRAINING_DATA))])
-    flat = run_folder.flatten(config)
+    if run.training_data:
+        rows.append(["training data", json.dumps(run.training_data)])
+    flat = run_record.flatten(run.config)
     rows += [[name, x if isinstance(x, str) else json.dumps(x)] for name, x in flat.items()]
     table = report_page.make_table([["", "value"], *rows])
     return [*parts, f"<details><summary>The config</summary>{table}</details>"]

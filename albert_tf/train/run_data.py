@@ -2,11 +2,17 @@
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
+from albert_tf import run_record
 from albert_tf.records import input_pipeline, manifest, online_masking
 from albert_tf.records.online_masking import OnlineMasking
+from albert_tf.run_record import RunRecord
+from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import devices
 from albert_tf.train.train_state import TrainState
@@ -40,8 +46,7 @@ class RunData:
         stretches: one after the other.
         vocabulary: the folder of the records' vocabulary.
         tokenizer: of this vocabulary.
-        files: {file in the folder of the run: JSON value} of what must be the same on resume.
-        origins: what is read again says where it is; for the folder of the run.
+        record: what the run keeps of its config and data; what must be the same on resume.
         held_out: {name: JSON value} of the held-out data; empty if there is none.
         make_evaluate: returns what computes the metrics of the held-out data, if there is any.
         explain: the user's error for records that cannot be read.
@@ -52,12 +57,22 @@ class RunData:
     stretches: Sequence[Stretch]
     vocabulary: str
     tokenizer: Tokenizer
-    files: Mapping[str, Any]
-    origins: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    record: RunRecord
     held_out: Mapping[str, Any]
     make_evaluate: Callable[[TrainState], Evaluate] | None
     explain: Callable[[Exception], Exception]
     warn: Warn | None = None
+
+    def write(self, folder: str, **more: Any) -> None:
+        """Copies the vocabulary to the folder of a run and, last, writes its `run.json`.
+
+        `more` are other values of the record, by default those that it has there.
+        """
+        if before := run_record.find(folder):
+            more = {"start": before.start, "history": before.history, **more}
+        vocabulary = os.path.join(folder, manifest.VOCABULARY)
+        tokenization.copy_vocabulary(self.vocabulary, vocabulary)
+        msgspec.structs.replace(self.record, **more).write(folder)
 
 
 def distribute_batches(state: TrainState, stretch: Stretch, position: int = 0):

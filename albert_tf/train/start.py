@@ -3,19 +3,18 @@
 import dataclasses
 import functools
 import hashlib
-import os
 from typing import Any
 
-import tensorflow as tf
 from absl import logging
 
-from albert_tf import files, provenance
+from albert_tf import provenance
 from albert_tf.checkpoints import formats, matching, model_checkpoint, training_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.model import task_heads
 from albert_tf.model.task_model import AlbertForTask
-from albert_tf.run_files import BEGINNING, BEST
+from albert_tf.run_files import BEST
+from albert_tf.run_record import FirstWeights
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import growth
 from albert_tf.train.train_state import TrainState
@@ -76,28 +75,25 @@ class Start:
             return self.checkpoint
         return growth.grow_checkpoint(self.checkpoint, config)
 
-    def describe(self, checkpoint: ModelCheckpoint) -> dict[str, Any]:
+    def describe(self, checkpoint: ModelCheckpoint) -> FirstWeights:
         """Returns what a run keeps of the weights that it starts from: path and a checksum."""
         digest = hashlib.sha256()
         for name, weight in sorted(checkpoint.weights.items()):
             digest.update(f"{name} {weight.dtype} {weight.shape} ".encode())
             digest.update(weight.tobytes())
-        return {"checkpoint": self.name, "weights": digest.hexdigest()}
+        return FirstWeights(self.name, digest.hexdigest())
 
-    def check_resumed(self, workdir: str, config: TrainConfig) -> None:
-        """Raises `UserError` if the run in `workdir` started from other weights.
+    def check_resumed(self, workdir: str, before: FirstWeights | None, config: TrainConfig) -> None:
+        """Raises `UserError` if the run in `workdir` started from other weights than `before`.
 
         The same path is trusted: a checkpoint may be gone when its run resumes, and that of a run
         which still trains changes.
         """
-        path = os.path.join(workdir, BEGINNING)
-        if self.name is None or not tf.io.gfile.exists(path):  # a run that goes on has none
+        # A run that goes on from another one has none.
+        if self.name is None or before is None or self.name == before.checkpoint:
             return
-        before = files.read_sealed(path, BEGINNING)
-        if self.name == before["checkpoint"]:
-            return
-        if self.describe(self.read(config))["weights"] != before["weights"]:
-            started = before["checkpoint"] or "new weights"
+        if self.describe(self.read(config)).weights != before.weights:
+            started = before.checkpoint or "new weights"
             raise UserError(
                 f"{workdir} belongs to a run that started from {started}, not from {self.name}. "
                 f"Take another --output_dir, or the checkpoint of that run."

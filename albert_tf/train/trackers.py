@@ -12,10 +12,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import config_io, files
+from albert_tf import config_io, files, run_record
 from albert_tf.errors import UserError, reason, require_choice
 from albert_tf.run_files import TRACKERS
-from albert_tf.train import run_folder
 from albert_tf.train_config import TrainConfig
 
 Track = Callable[[Mapping[str, float]], None]
@@ -55,7 +54,7 @@ def tracking(names: Sequence[str], folder: str, config: TrainConfig) -> Iterator
             states = ("FINISHED", "FAILED")
             runs[name] = lambda failed: module.end_run(states[failed]), module.log_metrics
             if name not in ids:
-                module.log_params(run_folder.flatten(values))
+                module.log_params(run_record.flatten(values))
         files.write_json(path, {**ids, name: id})
 
     def track(record: Mapping[str, float]) -> None:

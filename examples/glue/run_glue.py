@@ -9,7 +9,6 @@ that was interrupted resumes. --dry_run prints the commands that are left.
 """
 
 import argparse
-import json
 import shlex
 import statistics
 import subprocess
@@ -18,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from albert_tf import files
+from albert_tf import files, run_record
 from albert_tf.errors import UserError, require
 
 BIN = Path(__file__).resolve().parents[2] / "bin"
@@ -145,8 +144,8 @@ class Suite(NamedTuple):
         for task in sorted(tasks, key=[*FOLDERS].index):
             runs = [self.read_metrics(task, seed) for seed in self.seeds]
             medians[task] = {x: statistics.median(run[x] for run in runs) for x in runs[0]}
-            path = self.find_run(task, self.seeds[0]) / "beginning.json"
-            start = json.loads(path.read_text())["checkpoint"] or "random weights"
+            first = run_record.read(str(self.find_run(task, self.seeds[0]))).start
+            start = (first and first.checkpoint) or "random weights"
             numbers = ", ".join(f"{name} {score:.4g}" for name, score in medians[task].items())
             cells = [task, start, str(len(runs)), numbers, str(self.find_best(task))]
             lines.append(f"| {' | '.join(cells)} |")

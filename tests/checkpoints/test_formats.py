@@ -17,6 +17,7 @@ from albert_tf.checkpoints import formats, google_tf1, hugging_face, native
 from albert_tf.export import export_source
 from albert_tf.export.export_config import SourceConfig
 from albert_tf.pipelines import pretraining_evaluation
+from albert_tf.run_record import RunRecord
 from albert_tf.train import history
 
 OWN, ENDINGS = "albert_tf", (".index", ".data-00000-of-00001")
@@ -67,8 +68,7 @@ def trained(tmp_path, made):
             shutil.move(
                 tmp_path / f"made/model.ckpt-0{ending}", run / folder / f"model.ckpt-{step}{ending}"
             )
-    albert = dataclasses.asdict(made.config)
-    tiny_checkpoints.write_config(run, made.config, "config.json", albert=albert)
+    RunRecord(config={"albert": dataclasses.asdict(made.config)}).write(str(run))
     lines = [{"step": 2, "loss": 3.5}]
     lines += [{"step": step, "eval_accuracy": 1 / step, "eval_num_x": 9} for step in (1, 2, 4)]
     content = "".join(f"{json.dumps(line)}\n" for line in lines)

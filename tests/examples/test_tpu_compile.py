@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tiny_run
 
-from albert_tf import config_io
+from albert_tf import config_io, files
 from albert_tf.export.step import lowering
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +36,7 @@ def test_the_step_is_lowered_and_the_report_is_read(monkeypatch, capsys, tmp_pat
     import compile_tpu
 
     monkeypatch.setattr(lowering, "lower", functools.cache(lowering.lower))
-    config_io.save(tiny_run.settings(), str(tmp_path / "config.json"))
+    files.write_json(str(tmp_path / "config.json"), config_io.to_dict(tiny_run.settings()))
     flags = ["--jax_python=jax", "--topology=v5e:2x2", f"--config={tmp_path}/config.json"]
     for report, status, shown in REPORTS:
         reports.append(report)

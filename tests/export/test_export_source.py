@@ -11,10 +11,11 @@ import tiny_finetuning
 import tiny_run
 from tiny_exports import write_checkpoint, write_run
 
-from albert_tf import config_io, run_files
+from albert_tf import config_io
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.export import export_source, model_kinds, signatures
+from albert_tf.run_record import RunRecord
 from albert_tf.tokenizers import tokenization
 
 
@@ -37,9 +38,9 @@ def test_a_run_knows_what_it_is_for(tmp_path, vocabulary, kind):
 @pytest.mark.parametrize(
     ("more", "has_pairs", "names"),
     [
-        (', "has_pairs": true', True, ["text_pair"]),
-        (', "has_pairs": false', False, ["text"]),
-        ("", None, ["text", "text_pair"]),
+        ({"has_pairs": True}, True, ["text_pair"]),
+        ({"has_pairs": False}, False, ["text"]),
+        ({}, None, ["text", "text_pair"]),
     ],
 )
 def test_texts_are_asked_as_they_were_trained_on(tmp_path, vocabulary, more, has_pairs, names):
@@ -118,8 +119,8 @@ def test_a_run_of_pretraining_reads_all_its_positions(tmp_path, best):
     """As fill_mask in Python does; its records may be of shorter sequences."""
     write_checkpoint(tmp_path / "run" / best, "fill_mask")
     config = tiny_run.settings(max_seq_length=11)
-    config_io.save(config, str(tmp_path / "run" / run_files.RUN_CONFIG))
-    (tmp_path / "run" / run_files.RECORDS).write_text("{}")
+    record = RunRecord(config=config_io.to_dict(config), train_files=[])
+    record.write(str(tmp_path / "run"))
     model = tiny_exports.read(str(tmp_path / "run"), "fill_mask")
     assert model.options.run_config.max_seq_length == model.config.max_position_embeddings > 11
     assert formats.read(model.source).vectors.max_seq_length is None  # in folders of others, too

@@ -15,7 +15,7 @@ import tiny_checkpoints
 import tiny_exports
 import tiny_runs
 
-from albert_tf import files
+from albert_tf import files, run_record
 from albert_tf.checkpoints import formats
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.export import export_source, hub_module, litert, model_versions
@@ -75,7 +75,9 @@ def exported(tmp_path_factory, vocabulary):
     command = f"bin/run_finetuning --dev_file={here}/dev.csv --train_file={here}/a.csv,{here}/b.csv"
     (here / "run/commands.jsonl").write_text(json.dumps({"command": command}))
     records = {"folder": f"{here}/cache", "num_records": 5}
-    (here / "run/training_data.json").write_text(json.dumps(records))
+    record = run_record.read(f"{here}/run")
+    record.training_data = records
+    record.write(f"{here}/run")
     for name in ("one", "two"):
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         subprocess.run(

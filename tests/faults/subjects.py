@@ -15,8 +15,8 @@ import tiny_finetuning
 import tiny_run
 import vocabularies
 
-from albert_tf import files
-from albert_tf.checkpoints import formats, training_checkpoint
+from albert_tf import config_io, files, run_record
+from albert_tf.checkpoints import formats, model_checkpoint, training_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.export import model_versions, saved_model
 from albert_tf.kinds import task_dataset
@@ -136,6 +136,23 @@ def read_checkpoint(folder: Path) -> Any:
     return checkpoint.config, weights, checkpoint.vocabulary, checkpoint.is_regression
 
 
+def make_run(folder: Path) -> None:
+    make_checkpoint(folder)
+    config = config_io.to_dict(tiny_run.settings(albert=formats.read(str(folder)).config))
+    for name in (model_checkpoint.ALBERT_CONFIG, files.HASHES):
+        (folder / name).unlink()
+    change = run_record.Change(
+        step=2, run="before/model.ckpt-2", position=2, changes={"seed": [1, 2]}
+    )
+    record = run_record.RunRecord(config=config, vocabulary="x", history=[change])
+    record.start = run_record.FirstWeights("before", "x")
+    record.write(str(folder))
+
+
+def read_run(folder: Path) -> Any:
+    return run_record.read(str(folder)), read_checkpoint(folder)
+
+
 def make_export(folder: Path) -> None:
     model_versions.write(tiny_exports.source("encoder", text=False), str(folder))
 
@@ -171,6 +188,7 @@ SUBJECTS: dict[str, Subject] = {
     "records": Subject(make_records, read_records, leave_out=(tokenization.MODEL,)),
     "training checkpoint": Subject(make_training_checkpoint, resume),
     "checkpoint": Subject(make_checkpoint, read_checkpoint),
+    "run": Subject(make_run, read_run),
     "export": Subject(make_export, read_export),
     "task dataset": Subject(make_task_dataset, read_task_dataset),
 }

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tiny_run
 
+from albert_tf import run_record
 from albert_tf.errors import UserError
 from albert_tf.pipelines import pretraining_records
-from albert_tf.train import history
 from albert_tf.train_config import Phase
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -41,9 +41,9 @@ def test_a_run_stopped_early_goes_on_as_the_one_planned_longer(
 ):
     go_on(data, f"{short}/model.ckpt-4", tmp_path / "on")  # not the newest: it is named
     tiny_run.assert_same_end(unbroken, tmp_path / "on")
-    [record] = history.read(str(tmp_path / "on"))
-    assert record["changes"] == {"stop_at_step": [6, 0]}
-    assert (record["step"], record["position"]) == (4, 4)
+    [change] = run_record.read(str(tmp_path / "on")).history
+    assert change.changes == {"stop_at_step": [6, 0]}
+    assert (change.step, change.position) == (4, 4)
     line = f"step 4: goes on from {short}/model.ckpt-4: stop_at_step 6 -> 0"
     assert line in capsys.readouterr().err
 
@@ -58,15 +58,15 @@ def test_what_changes_is_recorded_and_the_rest_kept(data, short, tmp_path):
     more = tiny_run.write_data(tmp_path / "more", like=data)
     config = tiny_run.settings(**{**SETTINGS, **changes})
     tiny_run.run(more, tmp_path / "third", config, continue_from=str(tmp_path / "second"))
-    first, second = history.read(str(tmp_path / "third"))
-    assert first["changes"] == {
+    first, second = run_record.read(str(tmp_path / "third")).history
+    assert first.changes == {
         "albert.hidden_dropout_prob": [0.1, 0.0],
         "num_train_steps": [12, 14],
         "stop_at_step": [6, 10],
         "train_batch_size": [8, 4],
     }
-    assert second["step"] == 10
-    assert second["changes"] == {"stop_at_step": [10, 0]}
+    assert second.step == 10
+    assert second.changes == {"stop_at_step": [10, 0]}
     steps = [record["step"] for record in tiny_run.metrics(tmp_path / "third")]
     assert steps == list(range(2, 15, 2))
 
@@ -75,10 +75,10 @@ def test_with_other_records_it_begins_with_their_first(data, short, tmp_path):
     more = tiny_run.write_data(tmp_path / "more", like=data)
     os.remove(f"{more}/train-1.tfrecord")
     go_on(more, short, tmp_path / "on", stop_at_step=8)
-    [record] = history.read(str(tmp_path / "on"))
-    assert record["position"] == 0
-    assert record["changes"]["--train_files"] == ["2 files, 37 examples", "1 files, 21 examples"]
-    assert history.format_change(record).endswith("; the records from their beginning")
+    [change] = run_record.read(str(tmp_path / "on")).history
+    assert change.position == 0
+    assert change.changes["--train_files"] == ["2 files, 37 examples", "1 files, 21 examples"]
+    assert str(change).endswith("; the records from their beginning")
 
 
 @pytest.mark.full
@@ -94,7 +94,7 @@ def test_a_run_killed_before_its_first_checkpoint_needs_the_flag_again(data, sho
     go_on(data, short, workdir)
     for name, value in tiny_run.all_tensors(workdir).items():
         np.testing.assert_array_equal(value, ended[name], err_msg=name)
-    assert len(history.read(str(workdir))) == 1
+    assert len(run_record.read(str(workdir)).history) == 1
 
 
 def test_what_cannot_go_on_is_refused_and_nothing_is_written(data, short, tmp_path):
@@ -109,8 +109,7 @@ def test_what_cannot_go_on_is_refused_and_nothing_is_written(data, short, tmp_pa
     ):
         with pytest.raises(UserError, match=message):
             go_on(records, source, tmp_path / "on", **changes)
-        assert not os.path.exists(tmp_path / "on" / "config.json")
-        assert not history.read(str(tmp_path / "on"))
+        assert not os.path.exists(tmp_path / "on")
 
 
 def phases(*ends, **changes):

@@ -43,9 +43,9 @@ def test_a_run_writes_all_it_promises(kind, run, folders, tmp_path, capsys):
     assert "step 8/8" in output
     assert "new weights" in output
     names = set(os.listdir(tmp_path / "run"))
-    assert {"config.json", "task.json", "vocabulary", "metrics.jsonl", "best"} <= names
+    assert {"run.json", "vocabulary", "metrics.jsonl", "best"} <= names
     assert [name for name in names if name.endswith(".index")] == ["model.ckpt-8.index"]
-    config = config_io.load(FinetuneConfig, f"{tmp_path}/run/config.json")
+    config = config_io.load(FinetuneConfig, f"{tmp_path}/run/run.json")
     # 8 updates of 8 of the 24 records, 2 of them warm-up: not the defaults, 3 passes and a tenth.
     assert config == settings(num_train_epochs=2.6667, warmup_proportion=0.25)
     metrics = tiny_run.metrics(tmp_path / "run")
@@ -135,7 +135,7 @@ def test_patience_is_chosen_on_dev_and_taken_by_all_that_predict(
 def test_balanced_weights_are_in_the_record_of_the_run(run, folders, tmp_path, capsys):
     short = {**SHORT, "dev": None}
     run("classification", class_weights="balanced", **short)
-    config = config_io.load(FinetuneConfig, f"{tmp_path}/run/config.json")
+    config = config_io.load(FinetuneConfig, f"{tmp_path}/run/run.json")
     labels = [row["label"] for row in task_dataset.read(folders["classification"][0]).examples]
     expected = tuple(24 / (3 * labels.count(label)) for label in "xyz")
     assert config.class_weights == pytest.approx(expected)

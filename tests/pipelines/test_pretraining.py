@@ -29,12 +29,12 @@ def test_a_run_writes_all_it_promises_and_is_evaluated(data, tmp_path, capsys):
     for part in ("step 12/12", "seq/s", "left", "is not below that of piece frequencies"):
         assert part in log
     names = set(os.listdir(tmp_path))
-    assert {"config.json", "vocabulary", "metrics.jsonl", "best", "checkpoint"} <= names
+    assert {"run.json", "vocabulary", "metrics.jsonl", "best", "checkpoint"} <= names
     for folder, steps in ((".", [8, 12]), ("kept", [5, 10])):
         kept = sorted(path.name for path in (tmp_path / folder).glob("*.index"))
         assert kept == sorted(f"model.ckpt-{step}.index" for step in steps)
     assert any(name.startswith("events.out.tfevents") for name in names)
-    assert config_io.load(PretrainConfig, f"{tmp_path}/config.json") == config
+    assert config_io.load(PretrainConfig, f"{tmp_path}/run.json") == config
     assert formats.read(f"{tmp_path}/kept/model.ckpt-5").run["config"]["keep_every"] == 5
     metrics = tiny_run.metrics(tmp_path)
     steps = [record["step"] for record in metrics if "loss" in record]

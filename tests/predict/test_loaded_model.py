@@ -29,7 +29,7 @@ def pretrained(tmp_path_factory, vocabulary):
 @pytest.fixture(scope="module")
 def reviews(tmp_path_factory, vocabulary):
     folder = tmp_path_factory.mktemp("reviews")
-    more = ', "has_pairs": false'
+    more = {"has_pairs": False}
     return albert_tf.load(tiny_exports.write_run(folder, "classification", vocabulary, more=more))
 
 

@@ -44,10 +44,10 @@ def checkpoints(tmp_path, monkeypatch):
     reviews = tiny_exports.contents("classification", vocabulary)
     formats.get_writer("hugging_face")(reviews, "hugging_face/reviews")
     for name, kind, more in (
-        ("reviews", "classification", ', "has_pairs": false'),
-        ("similarity", "regression", ', "has_pairs": true'),
-        ("squad1", "span", ""),
-        ("race", "multiple_choice", ""),
+        ("reviews", "classification", {"has_pairs": False}),
+        ("similarity", "regression", {"has_pairs": True}),
+        ("squad1", "span", {}),
+        ("race", "multiple_choice", {}),
     ):
         path = tmp_path / "runs" / name
         tiny_exports.write_run(path, kind, vocabulary, more=more, max_query_length=3)

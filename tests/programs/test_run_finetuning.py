@@ -73,7 +73,7 @@ def test_a_csv_file_alone(reviews, run_program, tmp_path, capsys):
     assert "2 examples are held out as dev" in shown.err
     assert "evaluation at step 2 |" in shown.err
     assert "--model=runs/reviews --input=new.csv --output=new_with_labels.csv" in shown.out
-    config = read(tmp_path / "runs/reviews/config.json")
+    config = read(tmp_path / "runs/reviews/run.json")["config"]
     assert (config["num_train_steps"], config["train_batch_size"]) == (6, 8)
     # Columns and held-out rows are those of the run.
     evaluate = (tiny_program.PROGRAM, "--mode=eval", "--output_dir=runs/reviews")
@@ -199,7 +199,7 @@ def test_mnli_its_diagnostic_and_a_task_that_starts_from_it(run, tmp_path, capsy
     output = "".join(capsys.readouterr())
     assert "left out: the head classifier, 2 weights" in output
     assert f"| {content['checkpoint']} | output in {tmp_path}/rte" in output  # the best, as for ax
-    config = config_io.load(FinetuneConfig, f"{tmp_path}/rte/config.json")
+    config = config_io.load(FinetuneConfig, f"{tmp_path}/rte/run.json")
     assert config.albert.hidden_dropout_prob == 0.1  # of the recipe
 
 

@@ -158,4 +158,4 @@ def test_the_commands_run_without_a_tpu(run_program, tmp_path, monkeypatch):
     record = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert record["step"] == 2
     assert "eval_masked_lm_accuracy" in record
-    assert (tmp_path / "tried" / "config.json").exists()
+    assert (tmp_path / "tried" / "run.json").exists()

@@ -11,6 +11,7 @@ import tiny_tasks
 from albert_tf import files
 from albert_tf.kinds import task_table
 from albert_tf.kinds.task_dataset import TaskDataset
+from albert_tf.run_record import FirstWeights, RunRecord
 from albert_tf.tasks import report_page, run_report
 from albert_tf.train import command_log
 from albert_tf.train_config import FinetuneConfig
@@ -29,11 +30,13 @@ def write_run(folder, task, rows):
     predicted = {f"e{n}": tiny_tasks.choice(*row) for n, (_, *row) in enumerate(rows)}
     tiny_tasks.write_predictions(folder / "predictions-dev.json", task, predicted)
     scores = {"precision": 0.5, "recall": 0.25, "f1": 1 / 3, "support": 2}
+    RunRecord(
+        task={"task": task.name, "kind": task.kind.name, "labels": task.labels},
+        config={"train_batch_size": 4, "albert": {"hidden_size": 8}},
+        start=FirstWeights("albert_base"),
+        training_data={"folder": "own-train", "num_records": 7},
+    ).write(str(folder))
     contents = {
-        "task.json": {"task": task.name, "kind": task.kind.name, "labels": task.labels},
-        "config.json": {"train_batch_size": 4, "albert": {"hidden_size": 8}},
-        "beginning.json": {"checkpoint": "albert_base"},
-        "training_data.json": {"folder": "own-train", "num_records": 7},
         "metrics-dev.json": {
             "checkpoint": "run/best/model.ckpt-4",
             "num_examples": len(rows),
@@ -87,7 +90,7 @@ def test_a_page_says_what_was_run_and_what_is_wrong(tmp_path, monkeypatch):
         assert text in page, text
     assert "/some/bin" not in page
     # A copy without what only training writes.
-    for name in ("commands.jsonl", "training_data.json", "metrics.jsonl"):
+    for name in ("commands.jsonl", "metrics.jsonl"):
         (tmp_path / "run" / name).unlink()
     run_report.write(str(tmp_path / "run"), [])
     assert "training loss" not in (tmp_path / "run/report.html").read_text()
@@ -130,8 +133,8 @@ def test_marks_may_overlap_and_the_text_around_them_is_kept():
 
 
 def test_a_page_of_pretraining(tmp_path):
-    files.write_json(str(tmp_path / "config.json"), {"train_batch_size": 4, "albert": {}})
-    files.write_json(str(tmp_path / "beginning.json"), {"checkpoint": None})
+    record = RunRecord(config={"train_batch_size": 4, "albert": {}}, start=FirstWeights())
+    record.write(str(tmp_path))
     loss = {"masked_lm_loss": 2.5, "masked_lm_accuracy": 0.25}
     held_out = {f"eval_{name}": value for name, value in {**loss, "num_masked_lm": 100}.items()}
     steps = range(1, 51)
@@ -143,7 +146,8 @@ def test_a_page_of_pretraining(tmp_path):
     assert page.count(row) == 17  # of 50
     assert f"<td>50</td>{row}" in page
     assert "from new weights" in page
-    (tmp_path / "beginning.json").unlink()  # a run that continues
+    record.start = None  # a run that continues
+    record.write(str(tmp_path))
     run_report.write_pretraining(str(tmp_path))
     assert "from another run" in (tmp_path / "report.html").read_text()
 

@@ -10,8 +10,9 @@ import tiny_finetuning
 import tiny_run
 import tiny_workers
 
+from albert_tf import run_record
 from albert_tf.errors import LostWorkerError, UserError
-from albert_tf.train import multi_worker, run_folder
+from albert_tf.train import multi_worker
 
 CLUSTER = multi_worker.Cluster(
     ("a:1", "b:2", "c:3"), (("chief", 0), ("worker", 0), ("worker", 1)), 1
@@ -176,7 +177,7 @@ def test_run_finetuning_compares_which_runs_there_are(monkeypatch, run_program, 
 
 def test_of_many_files_workers_compare_a_digest():
     rows = [[f"train-{number}", 3] for number in range(1001)]
-    assert run_folder.number_rows(rows[1:])["1"] == ["train-1", 3]
-    digest = run_folder.number_rows(rows)
+    assert run_record.number_rows(rows[1:])["1"] == ["train-1", 3]
+    digest = run_record.number_rows(rows)
     assert digest["number"] == 1001
-    assert digest != run_folder.number_rows([*rows[:-1], ["train-1000", 4]])
+    assert digest != run_record.number_rows([*rows[:-1], ["train-1000", 4]])

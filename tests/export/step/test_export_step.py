@@ -14,7 +14,7 @@ import tensorflow as tf
 import tiny_run
 from refusals import one_line
 
-from albert_tf import config_io
+from albert_tf import config_io, files
 from albert_tf.export.step import artifact, lowering
 from albert_tf.model import losses
 from albert_tf.model.weight_names import weights_by_name
@@ -141,9 +141,8 @@ def run_step(folder, **flags):
 def test_it_trains_as_tensorflow_does(tmp_path, run_program):
     if importlib.util.find_spec("jax") is None:
         pytest.skip("jax is not installed")
-    config_io.save(
-        dataclasses.replace(SETTINGS, train_batch_size=99), str(tmp_path / "config.json")
-    )
+    config = dataclasses.replace(SETTINGS, train_batch_size=99)
+    files.write_json(str(tmp_path / "config.json"), config_io.to_dict(config))
     flags = {"config": tmp_path / "config.json", "output_dir": tmp_path / "step"}
     flags |= {"platform": "cpu", "per_replica_batch": BATCH}
     given = [f"--{name}={value}" for name, value in flags.items()]
