@@ -336,7 +336,7 @@ class FinetuneConfig(TrainConfig, Lengths):
             is_sound = all(math.isfinite(x) and x >= 0 for x in weights) and any(weights)
             require(is_sound, "class_weights: each must be at least 0, and one more than 0.")
 
-    def without_exits(self) -> "FinetuneConfig":
+    def with_all_layers(self) -> "FinetuneConfig":
         """Returns this config of a model that runs all its layers."""
         return dataclasses.replace(self, early_exit=False, exit_patience=None)
 

@@ -63,6 +63,13 @@ def configure(
     return task, finetuned_model.choose_patience(config, checkpoint)
 
 
+def run_all_layers(config: FinetuneConfig) -> FinetuneConfig:
+    """Returns the config of a model that runs all layers, and says so where it has early exits."""
+    if config.early_exit:
+        logging.info("The export runs all layers: the heads of early_exit are left out.")
+    return config.with_all_layers()
+
+
 def choose(
     config: ExportConfig, checkpoint: ModelCheckpoint, task: Task | None, run_config: FinetuneConfig
 ) -> ExportedModel:

@@ -102,8 +102,8 @@ class Answer:
         return outputs
 
     def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
-        """Returns the outputs, by name, for checked token ids."""
-        raise NotImplementedError
+        """Returns the outputs, by name, for checked token ids: by default those of the head."""
+        return self.apply(network, ids)
 
     def to_reply(self, outputs: Tensors) -> dict[str, Any]:
         """Returns the outputs as `reply` has them."""

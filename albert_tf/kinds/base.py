@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 from albert_tf.kinds.tables import task_rows
 from albert_tf.kinds.tables.task_rows import DataSource
 from albert_tf.records import features
@@ -118,6 +118,13 @@ class Kind:
 
     def __str__(self) -> str:
         return self.name
+
+    def check_config(self, config: FinetuneConfig) -> None:
+        """Raises `UserError` if a setting of a run means nothing for the kind."""
+        require(
+            not config.early_exit or "classifier" in self.answer.parts,
+            f"early_exit is for kinds with one answer a text, not for {self}. Leave it out.",
+        )
 
 
 @dataclasses.dataclass(frozen=True)

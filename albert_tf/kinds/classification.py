@@ -7,20 +7,9 @@ from typing import Any
 import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.kinds import answer
+from albert_tf.kinds import answer, base
 from albert_tf.kinds.answer import LabelAnswer
-from albert_tf.kinds.base import (
-    Arrays,
-    Confusions,
-    Gold,
-    Kind,
-    Mistake,
-    Outputs,
-    Prediction,
-    Predictions,
-    Task,
-    Tensors,
-)
+from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
 from albert_tf.kinds.learn import Learn
 from albert_tf.kinds.text_data import TextData
 from albert_tf.records import features
@@ -52,9 +41,9 @@ class ClassificationLearn(Learn):
 
     def count_confusions(
         self, task: Task, gold: Gold, predictions: Predictions
-    ) -> Confusions | None:
+    ) -> base.Confusions | None:
         pairs = Counter((row["label"], predictions[row["id"]]["prediction"]) for row in gold)
-        return Confusions("labels", task.labels, pairs)
+        return base.Confusions("labels", task.labels, pairs)
 
     def predict_majority(self, task: Task, gold: Gold) -> Predictions:
         [(label, _)] = Counter(row["label"] for row in gold).most_common(1)
@@ -94,7 +83,7 @@ class ClassificationAnswer(LabelAnswer):
         return choose_label("label", self.apply(network, ids), options.labels)
 
     def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
     ) -> Predictions:
         logits = outputs["logits"].astype(np.float64)
         exponents = np.exp(logits - logits.max(-1, keepdims=True))
@@ -130,4 +119,4 @@ def list_classes(logits: Any, labels: tuple[str, ...]) -> Any:
     return tf.broadcast_to(tf.constant(labels), tf.shape(logits))
 
 
-KIND = Kind(NAME, TextData(NAME), ClassificationLearn(NAME), ClassificationAnswer(NAME))
+KIND = base.Kind(NAME, TextData(NAME), ClassificationLearn(NAME), ClassificationAnswer(NAME))

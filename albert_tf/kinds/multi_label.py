@@ -8,21 +8,9 @@ import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf import metrics
-from albert_tf.kinds import answer, learn
+from albert_tf.kinds import answer, base, learn
 from albert_tf.kinds.answer import LabelAnswer
-from albert_tf.kinds.base import (
-    Arrays,
-    Gold,
-    Kind,
-    Mistake,
-    Outputs,
-    Prediction,
-    Predictions,
-    Scores,
-    Task,
-    TaskSplit,
-    Tensors,
-)
+from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
 from albert_tf.kinds.classification import list_classes
 from albert_tf.kinds.learn import Learn
 from albert_tf.kinds.tables import task_rows
@@ -49,7 +37,7 @@ class MultiLabelData(TextData):
         return [name for part in value if (name := task_rows.to_label(part, column, place))]
 
     def read_label(
-        self, row: Mapping[str, Any], column: str | None, split: TaskSplit, place: str
+        self, row: Mapping[str, Any], column: str | None, split: base.TaskSplit, place: str
     ) -> tuple[str, ...] | None:
         """Returns the labels that apply, in the order of the task; none is right, too."""
         if column is None and split.source.columns.label not in row:
@@ -93,7 +81,7 @@ class MultiLabelLearn(Learn):
             f"{self.kind}_correct": tf.reduce_sum(tf.reduce_mean(correct, -1) * weights),
         }
 
-    def score(self, task: Task, gold: Gold, predictions: Predictions) -> Scores:
+    def score(self, task: Task, gold: Gold, predictions: Predictions) -> base.Scores:
         """F1 of the labels as predicted, and with the thresholds that are best for these examples.
 
         Predictions of other programs may have no probabilities, hence no more than the first.
@@ -188,7 +176,7 @@ class MultiLabelAnswer(LabelAnswer):
         return {**outputs, **own, "probabilities": probabilities}
 
     def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
     ) -> Predictions:
         """Labels of a probability over a half; the caller may have better thresholds."""
         probabilities = 1 / (1 + np.exp(-outputs["logits"].astype(np.float64)))
@@ -254,4 +242,4 @@ def _select(
     return [label for label, probability, limit in rows if probability > limit]
 
 
-KIND = Kind(NAME, MultiLabelData(NAME), MultiLabelLearn(NAME), MultiLabelAnswer(NAME))
+KIND = base.Kind(NAME, MultiLabelData(NAME), MultiLabelLearn(NAME), MultiLabelAnswer(NAME))

@@ -7,17 +7,9 @@ from typing import Any
 from albert_tf import lazy_tensorflow as tf
 from albert_tf import metrics
 from albert_tf.errors import require
+from albert_tf.kinds import base
 from albert_tf.kinds.answer import QUESTION, SENTENCE
-from albert_tf.kinds.base import (
-    TOKENS,
-    Gold,
-    Kind,
-    Predictions,
-    Scores,
-    Task,
-    Tensors,
-    Tokens,
-)
+from albert_tf.kinds.base import Gold, Predictions, Task, Tensors
 from albert_tf.kinds.classification import (
     ClassificationAnswer,
     ClassificationLearn,
@@ -67,11 +59,11 @@ class MultipleChoiceData(TextData):
         return [request["passage"], *(fill_blank(question, x) for x in request["options"])]
 
     def truncate(
-        self, rows: Sequence[Sequence[Tokens]], lengths: Lengths
-    ) -> tuple[list[Sequence[Tokens]], dict[str, int]]:
+        self, rows: Sequence[Sequence[base.Tokens]], lengths: Lengths
+    ) -> tuple[list[Sequence[base.Tokens]], dict[str, int]]:
         """The passage with each ending. Endings lose their beginnings, then the passage its end."""
         room = lengths.max_seq_length - features.NUM_SPECIAL_TOKENS
-        sequences: list[Sequence[Tokens]] = []
+        sequences: list[Sequence[base.Tokens]] = []
         counts = {"truncated": 0, "truncated_endings": 0}
         for passage, *endings in rows:
             kept = [ending[-lengths.max_qa_length :] for ending in endings]
@@ -86,7 +78,7 @@ class MultipleChoiceLearn(ClassificationLearn):
 
     has_class_weights = False
 
-    def score(self, task: Task, gold: Gold, predictions: Predictions) -> Scores:
+    def score(self, task: Task, gold: Gold, predictions: Predictions) -> base.Scores:
         """Of RACE also the accuracy at each level of schools."""
         scores, statistics = super().score(task, gold, predictions)
         if task.name == "race":
@@ -121,7 +113,7 @@ class MultipleChoiceAnswer(ClassificationAnswer):
         with require_all((is_complete, f"every question must have {number} choices.")):
             # [B, C, S] -> [B * C, S], of empty batches, too
             flat = [shape[0] * shape[1], shape[2]]
-            rows = {name: tf.reshape(ids[name], flat) for name in TOKENS}
+            rows = {name: tf.reshape(ids[name], flat) for name in base.TOKENS}
         return choose_label("choice", self.apply(network, rows), options.labels)
 
     def list_requests(self) -> dict[str, dict[str, list[Any]]]:
@@ -143,4 +135,6 @@ def fill_blank(question: str, option: str) -> str:
     return f"{question} {option}"
 
 
-KIND = Kind(NAME, MultipleChoiceData(NAME), MultipleChoiceLearn(NAME), MultipleChoiceAnswer(NAME))
+KIND = base.Kind(
+    NAME, MultipleChoiceData(NAME), MultipleChoiceLearn(NAME), MultipleChoiceAnswer(NAME)
+)

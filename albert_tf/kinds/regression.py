@@ -6,19 +6,9 @@ from typing import Any
 import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.kinds import answer
+from albert_tf.kinds import answer, base
 from albert_tf.kinds.answer import LabelAnswer
-from albert_tf.kinds.base import (
-    Arrays,
-    Gold,
-    Kind,
-    Mistake,
-    Outputs,
-    Prediction,
-    Predictions,
-    Task,
-    Tensors,
-)
+from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
 from albert_tf.kinds.learn import Learn
 from albert_tf.kinds.text_data import TextData
 from albert_tf.records import features
@@ -84,7 +74,7 @@ class RegressionAnswer(LabelAnswer):
         return {"value": outputs.pop("logits")[:, 0], **outputs}
 
     def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
     ) -> Predictions:
         pairs = zip(gold, outputs["logits"][:, 0].tolist(), strict=True)
         return {example["id"]: {"prediction": value} for example, value in pairs}
@@ -99,4 +89,4 @@ class RegressionAnswer(LabelAnswer):
         return answer.average_field(members, "prediction")
 
 
-KIND = Kind(NAME, RegressionData(NAME), RegressionLearn(NAME), RegressionAnswer(NAME))
+KIND = base.Kind(NAME, RegressionData(NAME), RegressionLearn(NAME), RegressionAnswer(NAME))

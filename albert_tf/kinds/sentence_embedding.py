@@ -7,25 +7,9 @@ import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require
-from albert_tf.kinds import answer, learn
+from albert_tf.kinds import answer, base, learn
 from albert_tf.kinds.answer import Answer
-from albert_tf.kinds.base import (
-    Arrays,
-    Example,
-    Gold,
-    Kind,
-    Label,
-    Mistake,
-    Outputs,
-    Prediction,
-    Predictions,
-    Records,
-    Scores,
-    Task,
-    TaskSplit,
-    Tensors,
-    Tokens,
-)
+from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
 from albert_tf.kinds.learn import Learn
 from albert_tf.kinds.tables import task_rows
 from albert_tf.kinds.tables.task_rows import Columns
@@ -57,7 +41,7 @@ class SentenceEmbeddingData(TextData):
         return {"num_texts": 2 + len(columns.negatives)}
 
     def choose_columns(
-        self, split: TaskSplit, known: Sequence[str], path: str
+        self, split: base.TaskSplit, known: Sequence[str], path: str
     ) -> tuple[list[str], str | None]:
         """Hard negatives are needed for training alone, and a number how alike texts are never."""
         columns, trains = split.source.columns, split.name == "train"
@@ -73,21 +57,21 @@ class SentenceEmbeddingData(TextData):
         return [columns.text, columns.second_text, *negatives], label
 
     def read_label(
-        self, row: Mapping[str, Any], column: str | None, split: TaskSplit, place: str
-    ) -> Label | None:
+        self, row: Mapping[str, Any], column: str | None, split: base.TaskSplit, place: str
+    ) -> base.Label | None:
         if column is None:
             return None
         return split.task.parse_label(task_rows.to_label(row[column], column, place), place)
 
     def encode(
         self,
-        examples: Sequence[Example],
+        examples: Sequence[base.Example],
         tokenizer: Tokenizer,
         labels: Sequence[str],
         lengths: Lengths,
         *,
         trains: bool = False,
-    ) -> Records:
+    ) -> base.Records:
         """Returns a record of each example to train on, and else one of each text.
 
         To train on, a record has a text, its counterpart and hard negatives, a sequence each. To
@@ -117,11 +101,11 @@ class SentenceEmbeddingData(TextData):
         return {features.LABEL_IDS: tf.io.FixedLenFeature([num_classes], tf.int64)}
 
     def truncate(
-        self, rows: Sequence[Sequence[Tokens]], lengths: Lengths
-    ) -> tuple[list[Sequence[Tokens]], dict[str, int]]:
+        self, rows: Sequence[Sequence[base.Tokens]], lengths: Lengths
+    ) -> tuple[list[Sequence[base.Tokens]], dict[str, int]]:
         """Each text a sequence of its own, which loses its end."""
         room = lengths.max_seq_length - features.NUM_TEXT_TOKENS
-        sequences: list[Sequence[Tokens]] = [(text[:room],) for row in rows for text in row]
+        sequences: list[Sequence[base.Tokens]] = [(text[:room],) for row in rows for text in row]
         num_truncated = sum(any(len(text) > room for text in row) for row in rows)
         return sequences, {"truncated": num_truncated}
 
@@ -173,7 +157,7 @@ class SentenceEmbeddingLearn(Learn):
             return f"about {np.mean(values):.4g}"
         return None
 
-    def score(self, task: Task, gold: Gold, predictions: Predictions) -> Scores:
+    def score(self, task: Task, gold: Gold, predictions: Predictions) -> base.Scores:
         """Correlations of cosines and labels, or without labels the mean reciprocal rank and so on.
 
         These are the shares of ranks up to 1, 5 and 10.
@@ -247,7 +231,7 @@ class SentenceEmbeddingAnswer(Answer):
         return task_heads.FirstEmbedding if is_first else task_heads.MeanEmbedding
 
     def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
     ) -> Predictions:
         """Ranks the second text of an example among all of them.
 
@@ -275,6 +259,6 @@ class SentenceEmbeddingAnswer(Answer):
         return answer.is_number(prediction.get("prediction")) and type(rank) is int and rank > 0
 
 
-KIND = Kind(
+KIND = base.Kind(
     NAME, SentenceEmbeddingData(NAME), SentenceEmbeddingLearn(NAME), SentenceEmbeddingAnswer(NAME)
 )

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.kinds import learn
+from albert_tf.kinds import base, learn
 from albert_tf.kinds.answer import (
     QUESTION,
     SENTENCE,
@@ -17,19 +17,7 @@ from albert_tf.kinds.answer import (
     is_number,
     is_probability,
 )
-from albert_tf.kinds.base import (
-    Arrays,
-    Gold,
-    Kind,
-    Mistake,
-    Outputs,
-    Prediction,
-    Predictions,
-    Records,
-    Scores,
-    Task,
-    Tensors,
-)
+from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
 from albert_tf.kinds.data import Data
 from albert_tf.kinds.learn import Learn
 from albert_tf.kinds.spans import qa_windows, span_features, squad_metrics
@@ -75,7 +63,7 @@ class SpanData(Data):
         lengths: Lengths,
         *,
         trains: bool = False,
-    ) -> Records:
+    ) -> base.Records:
         """Returns a record of each window."""
         tokens = span_features.tokenize(examples, tokenizer, lengths.max_query_length)
         windows = span_features.split_into_windows(tokens, lengths)
@@ -90,7 +78,7 @@ class SpanData(Data):
         }
         if num_lost := int(np.count_nonzero(has_answer & ~is_held)):
             counts[span_features.ANSWERS_IN_NO_WINDOW] = num_lost
-        return Records(
+        return base.Records(
             len(windows.unique_ids),
             lambda rows: span_features.make_features(
                 rows, tokens, windows, places, lengths.max_seq_length
@@ -168,7 +156,7 @@ class SpanLearn(Learn):
     def describe_constant(self, labels: Sequence[Any], values: Sequence[Any]) -> None:
         return None
 
-    def score(self, task: Task, gold: Gold, predictions: Predictions) -> Scores:
+    def score(self, task: Task, gold: Gold, predictions: Predictions) -> base.Scores:
         """The scores of the official script; of those, exact and f1 are means over questions."""
         texts, odds = self._split(predictions)
         scores = squad_metrics.score_questions(gold, texts, odds, threshold=self.null_threshold)
@@ -236,14 +224,11 @@ class SpanAnswer(Answer):
     view = "answer"
     asked = "questions"
 
-    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
-        return self.apply(network, ids)
-
     def list_requests(self) -> dict[str, dict[str, list[Any]]]:
         return {"question": {"question": [QUESTION], "context": [SENTENCE]}}
 
     def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
     ) -> Predictions:
         from albert_tf.kinds.spans import span_decoding
 
@@ -296,8 +281,8 @@ class SpanOrNoneAnswer(SpanAnswer):
         return task_heads.SpanOrNone if has_classifier else super().choose_head(config)
 
 
-KIND = Kind("span", SpanData("span"), SpanLearn("span"), SpanAnswer("span"))
-OR_NONE = Kind(
+KIND = base.Kind("span", SpanData("span"), SpanLearn("span"), SpanAnswer("span"))
+OR_NONE = base.Kind(
     "span_or_none",
     SpanData("span_or_none"),
     SpanOrNoneLearn("span_or_none"),
@@ -305,7 +290,7 @@ OR_NONE = Kind(
 )
 
 
-def may_be_none(kind: Kind) -> bool:
+def may_be_none(kind: base.Kind) -> bool:
     """Whether a question may have no answer in its text."""
     return isinstance(kind.answer, SpanOrNoneAnswer)
 

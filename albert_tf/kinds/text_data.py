@@ -29,7 +29,6 @@ class TextData(Data):
         return None if task.has_pairs is None else 1 + task.has_pairs
 
     def read_labels(self, path: str, source: DataSource) -> tuple[str, ...]:
-        """Reads the labels of a train file, in the order of their ids."""
         column = source.columns.label
         table = table_files.read_table(path)
         table_files.find_columns(table.columns, [column], path)
@@ -88,11 +87,6 @@ class TextData(Data):
         return split.task.parse_label(text, place) if text else None
 
     def read(self, split: TaskSplit, path: str) -> list[Any]:
-        """Reads the examples of a file. Labels may be missing in a test file only.
-
-        Raises `UserError` for a missing column, an unknown label, a file that is not of its format,
-        columns that do not suit the kind, or one text where the task has pairs.
-        """
         columns = split.source.columns
         self.check_columns(columns, split.task.labels)
         table = table_files.read_table(path)
@@ -119,7 +113,6 @@ class TextData(Data):
         return Example(name, texts, None)
 
     def to_line(self, example: Any) -> dict[str, Any]:
-        """Returns the row of `examples.jsonl` of an example."""
         return {"id": example.id, "label": example.label}
 
     def encode(

@@ -9,23 +9,9 @@ import numpy as np
 from albert_tf import lazy_tensorflow as tf
 from albert_tf import metrics
 from albert_tf.errors import require
-from albert_tf.kinds import answer, learn
+from albert_tf.kinds import answer, base, learn
 from albert_tf.kinds.answer import WINDOWS, Answer
-from albert_tf.kinds.base import (
-    Arrays,
-    Confusions,
-    Gold,
-    Kind,
-    Mistake,
-    Outputs,
-    Prediction,
-    Predictions,
-    Records,
-    Scores,
-    Task,
-    TaskSplit,
-    Tensors,
-)
+from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
 from albert_tf.kinds.data import Data
 from albert_tf.kinds.learn import Learn
 from albert_tf.kinds.spans import qa_windows, tag_schemes, token_features
@@ -58,7 +44,7 @@ class TokenClassificationData(Data):
     def read_labels(self, path: str, source: DataSource) -> tuple[str, ...]:
         return token_tables.read_labels(path, source.columns)
 
-    def read(self, split: TaskSplit, path: str) -> list[TaggedText]:
+    def read(self, split: base.TaskSplit, path: str) -> list[TaggedText]:
         labels, source = split.task.labels, split.source
         return token_tables.read(path, labels, source, is_test=split.is_test)
 
@@ -76,7 +62,7 @@ class TokenClassificationData(Data):
         lengths: Lengths,
         *,
         trains: bool = False,
-    ) -> Records:
+    ) -> base.Records:
         """Returns a record of each window.
 
         Of the counts, `words_without_tokens` are those that the tokenizer drops, and
@@ -93,7 +79,7 @@ class TokenClassificationData(Data):
             "words_without_tokens": int(np.count_nonzero(words.tokens < 0)),
             "inexact_spans": num_inexact,
         }
-        return Records(
+        return base.Records(
             len(windows.unique_ids),
             lambda rows: token_features.make_features(
                 rows, tokens, windows, lengths.max_seq_length, label_ids
@@ -141,7 +127,7 @@ class TokenClassificationLearn(Learn):
     def describe_constant(self, labels: Sequence[Any], values: Sequence[Any]) -> None:
         return None
 
-    def score(self, task: Task, gold: Gold, predictions: Predictions) -> Scores:
+    def score(self, task: Task, gold: Gold, predictions: Predictions) -> base.Scores:
         """Precision, recall and F1 of spans, exact in their ends and type; accuracy of words."""
         learn.check_scorable(gold, predictions, "spans")
         counts = np.array(
@@ -160,7 +146,7 @@ class TokenClassificationLearn(Learn):
     def list_types(self, labels: Sequence[str]) -> Sequence[str]:
         return tag_schemes.list_types(labels)
 
-    def count_confusions(self, task: Task, gold: Gold, predictions: Predictions) -> Confusions:
+    def count_confusions(self, task: Task, gold: Gold, predictions: Predictions) -> base.Confusions:
         scheme = tag_schemes.find_scheme(task.labels)
         pairs: Counter[tuple[str, str]] = Counter()
         for row in gold:
@@ -170,7 +156,7 @@ class TokenClassificationLearn(Learn):
             )
             pairs.update(zip(target, guess, strict=True))
         labels = [tag_schemes.OUTSIDE, *self.list_types(task.labels)]
-        return Confusions("types of the words", labels, pairs)
+        return base.Confusions("types of the words", labels, pairs)
 
     def find_mistakes(self, task: Task, gold: Gold, predictions: Predictions) -> Iterator[Mistake]:
         """The more spans are missing, or are none, the worse."""
@@ -244,7 +230,7 @@ class TokenClassificationAnswer(Answer):
         return labels
 
     def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
     ) -> Predictions:
         from albert_tf.kinds.spans import tag_decoding
 
@@ -302,7 +288,7 @@ def _score_spans(counts: np.ndarray) -> dict[str, float]:
     return {"precision": precision, "recall": recall, "f1": f1, "accuracy": accuracy}
 
 
-KIND = Kind(
+KIND = base.Kind(
     NAME,
     TokenClassificationData(NAME),
     TokenClassificationLearn(NAME),

@@ -52,6 +52,12 @@ def expected_shapes(config: AlbertConfig, names: Set[str]) -> Shapes:
     return {name: shape for part in sorted(model) for name, shape in by_part[part].items()}
 
 
+def list_head_weights(config: AlbertConfig) -> set[str]:
+    """Returns the names of the weights of all heads of tasks."""
+    by_part = parts(config)
+    return {name for part in (*TASK_HEADS, EXITS) for name in by_part[part]}
+
+
 def parts(config: AlbertConfig) -> dict[str, Shapes]:
     """{part: {published name: shape}}, of all that a checkpoint may have."""
     hidden, embedding = config.hidden_size, config.embedding_size

@@ -338,14 +338,13 @@ class LoadedModel:
         [N, C] 0 and 1 of several labels}.
         """
         task = task_table.make_own(kind, labels)
-        run_config = self.run_config.without_exits()
+        run_config = self.run_config.with_all_layers()
         model, _ = task.make_model(run_config)
         matching.assign_task_weights(
             self.checkpoint, model, with_head=False, log_level=logging.DEBUG
         )
         head = {weight.path: weight.numpy() for weight in model.head.trainable_weights}
-        parts = weight_names.parts(self.config)
-        old = {x for part in (*weight_names.TASK_HEADS, weight_names.EXITS) for x in parts[part]}
+        old = weight_names.list_head_weights(self.config)
         kept = {name: x for name, x in self.checkpoint.weights.items() if name not in old}
         checkpoint = replace(self.checkpoint, weights=kept | head, run={})
         return replace(self, checkpoint=checkpoint, model=model, task=task, run_config=run_config)

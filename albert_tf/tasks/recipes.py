@@ -108,7 +108,7 @@ def resolve_config(
         defaults["learning_rate"] = rate
     config = config_io.load(FinetuneConfig, changes.config_file, overrides, defaults)
     _check_class_weights(config, task)
-    _check_exits(config, task.kind)
+    task.kind.check_config(config)
     return token_lengths.follow(config, task.kind, changes.own)
 
 
@@ -120,7 +120,8 @@ def change_config(
     A run keeps its own ones, unless the user changes its `max_seq_length`.
     """
     config = config_io.load(FinetuneConfig, changes.config_file, changes.overrides, values)
-    _check_exits(config, kind)
+    if kind:
+        kind.check_config(config)
     is_new = not is_run or "max_seq_length" in changes.own
     if not is_new and "doc_stride" not in changes.own:
         return config
@@ -217,13 +218,6 @@ def _keep_dropout(changes: ConfigOverrides, recipe: Mapping[str, Any]) -> Sequen
             named = {*value} if isinstance(value, dict) else set()
         named.add(key.removeprefix("albert."))
     return [f"albert.{key}={json.dumps(x)}" for key, x in recipe.items() if key not in named]
-
-
-def _check_exits(config: FinetuneConfig, kind: Kind | None) -> None:
-    require(
-        not config.early_exit or kind is None or "classifier" in kind.answer.parts,
-        f"early_exit is for kinds with one answer a text, not for {kind}. Leave it out.",
-    )
 
 
 def _check_class_weights(config: FinetuneConfig, task: Task) -> None:

@@ -13,7 +13,6 @@ import os
 from collections.abc import Iterator
 
 import tensorflow as tf
-from absl import logging
 
 from albert_tf import files, markdown
 from albert_tf.checkpoints import hugging_face, hugging_face_vocabulary
@@ -25,7 +24,7 @@ from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.onnx import onnx_runtime
 from albert_tf.kinds import task_table
-from albert_tf.train_config import FinetuneConfig, SentenceVectors
+from albert_tf.train_config import SentenceVectors
 
 GRAPH = "onnx/model.onnx"
 # The class of transformers that has the head of a kind of model.
@@ -49,7 +48,7 @@ def export(source: SourceConfig, folder: str) -> str:
     files.refuse_existing(folder, "--output_dir: ")
     config = ExportConfig(source=source, text=False)
     checkpoint, task, run_config = export_source.read_source(source)
-    model = export_source.choose(config, checkpoint, task, drop_exits(run_config))
+    model = export_source.choose(config, checkpoint, task, export_source.run_all_layers(run_config))
     if (kind := model.options.kind) not in CLASS_NAMES:
         raise UserError(
             f"{model.source} is of kind {kind}: transformers has no such head, so that nothing "
@@ -65,13 +64,6 @@ def export(source: SourceConfig, folder: str) -> str:
         markdown.write(os.path.join(temporary, model_card.NAME), card)
         files.write_hashes(temporary, files.list_files(temporary))
     return folder
-
-
-def drop_exits(config: FinetuneConfig) -> FinetuneConfig:
-    """Returns the config of a model that runs all layers, and says so where it has early exits."""
-    if config.early_exit:
-        logging.info("The export runs all layers: the heads of early_exit are left out.")
-    return config.without_exits()
 
 
 def save_graph(model: ExportedModel, folder: str) -> str:

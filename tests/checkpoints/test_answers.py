@@ -126,7 +126,7 @@ def check(found, start, places):
         return
     assert found.task == start.task
     has_exits = "exits/output_bias" in kept
-    config = start.config if has_exits else start.config.without_exits()
+    config = start.config if has_exits else start.config.with_all_layers()
     assert found.config == config
     assert found.tuned == (start.tuned if config == start.config else [None, None])
 

@@ -120,16 +120,14 @@ def test_what_is_not_larger_is_refused(changes, message):
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_a_run_grows_from_another_and_its_moments_too(data, tmp_path, capsys):
-    steps = {"num_train_steps": 2}
-    tiny_run.run(data, tmp_path / "small", tiny_run.settings(**steps))
+def test_a_run_grows_from_another_and_its_moments_too(data, trained, tmp_path, capsys):
     sizes = {**WIDER, "num_hidden_layers": 3, "max_position_embeddings": 20}
     albert = tiny_run.albert(**sizes)
-    wide = tiny_run.settings(albert=albert, **steps)
+    wide = tiny_run.settings(albert=albert, num_train_steps=2)
     first = dataclasses.replace(wide, stop_at_step=1)  # its learning rate is 0
-    tiny_run.run(data, tmp_path / "wide", first, evaluate=True, grow_from=str(tmp_path / "small"))
+    tiny_run.run(data, tmp_path / "wide", first, evaluate=True, grow_from=trained)
     log = capsys.readouterr().err
-    assert "/small/model.ckpt-2, grown" in log
+    assert f"{trained}/model.ckpt-1, grown" in log
     grown = int(log.split(" moments grown, too")[0].split()[-3])
     tensors = tiny_run.all_tensors(tmp_path / "wide")
     slots = [name for name in tensors if name.startswith("slots/")]
