@@ -50,7 +50,7 @@ class Answer:
         parts: of `weight_names.parts`, which a checkpoint must have.
         labels_weight: the weight with a number for each output of the head, if outputs are labels.
         num_outputs: of an exported head; 0 if it has one for each label.
-        more_inputs: inputs beside the ids, int32 [B, ...].
+        more_inputs: inputs besides the ids, int32 [B, ...].
         rank: of the ids: 2 for [B, S], 3 for [B, C, S].
         choices: the flags of an export that mean something, of those that not all kinds have.
         truncation_note: what becomes of a text that is too long, for the card of the model.

@@ -115,7 +115,7 @@ def choose_label(name: str, outputs: Tensors, labels: tuple[str, ...]) -> dict[s
 
 
 def list_classes(logits: Any, labels: tuple[str, ...]) -> Any:
-    """Returns the labels beside the numbers of each row, [B, C]."""
+    """Returns the labels of the numbers in each row, [B, C]."""
     return tf.broadcast_to(tf.constant(labels), tf.shape(logits))
 
 

@@ -30,8 +30,8 @@ class Data:
         kind: the name of the kind, for messages.
         num_labels: how many labels a task has at least; 0 if it has none.
         suffixes: of the files that `read` reads.
-        columns: the fields of `Columns` that it knows beside text, label and id.
-        lengths: the fields of `Lengths` that records depend on beside `max_seq_length`.
+        columns: the fields of `Columns` that it knows besides text, label and id.
+        lengths: the fields of `Lengths` that records depend on besides `max_seq_length`.
         crowded_text: the text that needs the room that the last of `lengths` leaves, if one does.
         window_noun: what texts of any length are, which are read in windows; "" of others.
         has_several_sequences: whether a record has a sequence for each class, or text.

@@ -74,7 +74,7 @@ class MultipleChoiceData(TextData):
 
 
 class MultipleChoiceLearn(ClassificationLearn):
-    """A softmax over the choices, which are no classes: the accuracy alone."""
+    """A softmax over the choices, which are not classes: the accuracy alone."""
 
     has_class_weights = False
 

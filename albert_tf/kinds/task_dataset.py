@@ -49,7 +49,7 @@ class TaskDataset(NamedTuple):
         return self.task.kind.learn.choose_best_by(self.task, self.examples)
 
     def read_arrays(self) -> dict[str, Any]:
-        """Reads what decoding needs beside the outputs of the model."""
+        """Reads what decoding needs besides the outputs of the model."""
         names = self.task.kind.data.files
         return {name: qa_windows.read(os.path.join(self.path, name)) for name in names}
 

@@ -16,7 +16,7 @@ from albert_tf.records import features
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 
-UNREADABLE = "unreadable"  # count of rows of which a third or more of the pieces is unknown
+UNREADABLE = "unreadable"  # count of rows of which a third or more of the tokens are unknown
 
 
 class TextData(Data):
@@ -199,8 +199,8 @@ def tokenize(rows: Sequence[Sequence[str]], tokenizer: Tokenizer) -> list[list[T
 
 def count_unreadable(rows: Sequence[Sequence[Tokens]], tokenizer: Tokenizer) -> dict[str, int]:
     """Returns the count of rows that are `UNREADABLE`, if there are any."""
-    pieces = [[piece for text in texts for piece in text] for texts in rows]
-    number = sum(3 * row.count(tokenizer.unk_id) >= max(1, len(row)) for row in pieces)
+    tokens = [[token for text in texts for token in text] for texts in rows]
+    number = sum(3 * row.count(tokenizer.unk_id) >= max(1, len(row)) for row in tokens)
     return {UNREADABLE: number} if number else {}
 
 
