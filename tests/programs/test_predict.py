@@ -44,7 +44,7 @@ def test_it_says_what_predicting_a_file_says(run, run_program, tmp_path, capsys)
 
 
 def test_pairs_and_values(run_program, vocabulary, tmp_path, capsys):
-    pairs = ', "has_pairs": true'
+    pairs = {"has_pairs": True}
     run = tiny_exports.write_run(tmp_path / "run", "regression", vocabulary, more=pairs)
     about = (f"--model={run}", "--text=good")
     assert not run_program(PROGRAM, *about, "--second_text=day")
