@@ -24,17 +24,15 @@ from albert_tf.kinds import task_table, token_lengths
 from albert_tf.kinds.base import TOKENS, Kind, Prediction, Records, Task
 from albert_tf.model import weight_names
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
-from albert_tf.predict import arguments, predictor, search
+from albert_tf.predict import arguments, search, text_network
 from albert_tf.predict.arguments import Inputs, Texts
-from albert_tf.predict.predictor import Compute
+from albert_tf.predict.text_network import Compute, TextNetwork
 from albert_tf.records import features
 from albert_tf.run_files import BEST
 from albert_tf.tasks import finetuned_model
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import DTYPES, POOLINGS, FinetuneConfig
-
-_BATCH = 32  # sequences that are computed at once
 
 
 class Guess(NamedTuple):
@@ -118,11 +116,9 @@ class LoadedModel:
         rows = arguments.as_tuples(texts, 1)
         if not rows:
             return np.zeros((0, self.config.hidden_size), np.float32)
-        records = self._encode(rows, task_table.KINDS[options.kind])
-        order = _order_by_length(rows)
-        encoder = self.encoder
+        kind, encoder = task_table.KINDS[options.kind], self.encoder
         choices = pooling, normalize
-        outputs = self._run(records, order, lambda x: compute(encoder, x, options), *choices)
+        _, outputs = self._run(kind, rows, lambda x: compute(encoder, x, options), *choices)
         return outputs["embedding"]
 
     def search(
@@ -187,29 +183,12 @@ class LoadedModel:
         Raises:
             UserError: the model has no head of a task, or an input does not fit it.
         """
-        if self.task is None:
-            parts = weight_names.parts(self.config)
-            heads = {name for part in weight_names.TASK_HEADS for name in parts[part]}
-            if heads & self.checkpoint.weights.keys():
-                raise UserError(
-                    f"{self.checkpoint.source} has the head of a task and does not say which, nor "
-                    "its labels. Give them: --kind and --labels, or load(..., task=make_own(kind, "
-                    "labels))."
-                )
-            raise UserError(
-                f"{self.checkpoint.source} is not fine-tuned. Fine-tune it (bin/run_finetuning, or "
-                "fit), or ask it for a [MASK] in the text (fill_mask) or for vectors (--vectors, "
-                "embed)."
-            )
-        if self.task.kind.answer.gives_vectors:
-            raise UserError(f"{self.checkpoint.source} gives vectors, no predictions: use embed.")
-        rows = arguments.as_tuples(inputs, self.task.kind.data.count_texts(self.task))
+        task = self._require_task()
+        rows = arguments.as_tuples(inputs, task.kind.data.count_texts(task))
         if not rows:
             return []
-        task, kind = self.task, self.task.kind
-        records = self._encode(rows, kind)
-        order = None if kind.data.window_noun else _order_by_length(rows)
-        outputs = self._run(records, order, self.model)
+        kind = task.kind
+        records, outputs = self._run(kind, rows, self.model)
         lines, arrays = records.lines, records.arrays
         predictions = kind.answer.decode(outputs, lines, task, self.run_config, arrays)
         if kind.learn.has_label_thresholds:
@@ -234,7 +213,10 @@ class LoadedModel:
         number = kind.data.count_texts(self.task) if self.task else None
         rows = arguments.as_tuples(inputs, number)
         stand_in = ("",) * (number or 1)  # gives the shape where there are no rows
-        records = self._encode(rows or [stand_in], kind)
+        labels = self.task.labels if self.task else ()
+        records = text_network.encode(
+            kind, rows or [stand_in], self._require_tokenizer(), labels, self.run_config
+        )
         batch = records.make_batch(slice(None))
         token_lengths.warn_of_losses(records.counts, len(rows), self.run_config)
         return {name: batch[name][: len(rows)].astype(np.int32) for name in TOKENS}
@@ -275,7 +257,7 @@ class LoadedModel:
         model = fitting.Model(self._snapshot(), self.task, self.run_config)
         run, scores = fitting.fit(model, inputs, labels, dev, kind, output_dir, changes)
         loaded = load(run)
-        self._graphs.clear()
+        self._networks.clear()
         self.checkpoint, self.model = loaded.checkpoint, loaded.model
         self.task, self.run_config = loaded.task, loaded.run_config
         return scores
@@ -287,18 +269,17 @@ class LoadedModel:
         """
         from albert_tf.tasks import predictions
 
-        predicted = self.predict(inputs)
-        assert self.task, "predict refuses a model without"
-        if self.task.kind.data.window_noun:
-            raise UserError(f"evaluate is not for {self.task.kind}: take bin/run_finetuning.")
+        predicted, task = self.predict(inputs), self._require_task()
+        if task.kind.data.window_noun:
+            raise UserError(f"evaluate is not for {task.kind}: take bin/run_finetuning.")
         values = arguments.as_list(labels)
         require(len(values) == len(predicted), f"{len(values)} labels for {len(predicted)} inputs.")
         gold = [
-            {"id": str(k), "label": arguments.parse_label(self.task, x, f"label {k}")}
+            {"id": str(k), "label": arguments.parse_label(task, x, f"label {k}")}
             for k, x in enumerate(values)
         ]
         by_id = {str(k): prediction for k, prediction in enumerate(predicted)}
-        return predictions.score(self.task, gold, by_id)
+        return predictions.score(task, gold, by_id)
 
     def save(self, folder: str) -> None:
         """Writes the model, with its present weights, into a new folder, which `load` reads.
@@ -378,6 +359,26 @@ class LoadedModel:
         exported = export_source.choose(config, self._snapshot(), self.task, self.run_config)
         return model_versions.write(exported, to)
 
+    def _require_task(self) -> Task:
+        """Returns the task; `UserError` unless the model has the head of one, with predictions."""
+        if self.task is None:
+            parts = weight_names.parts(self.config)
+            heads = {name for part in weight_names.TASK_HEADS for name in parts[part]}
+            if heads & self.checkpoint.weights.keys():
+                raise UserError(
+                    f"{self.checkpoint.source} has the head of a task and does not say which, nor "
+                    "its labels. Give them: --kind and --labels, or load(..., task=make_own(kind, "
+                    "labels))."
+                )
+            raise UserError(
+                f"{self.checkpoint.source} is not fine-tuned. Fine-tune it (bin/run_finetuning, or "
+                "fit), or ask it for a [MASK] in the text (fill_mask) or for vectors (--vectors, "
+                "embed)."
+            )
+        if self.task.kind.answer.gives_vectors:
+            raise UserError(f"{self.checkpoint.source} gives vectors, no predictions: use embed.")
+        return self.task
+
     def _require_tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
             raise UserError(
@@ -385,46 +386,42 @@ class LoadedModel:
             )
         return self.tokenizer
 
-    def _encode(self, rows: Sequence[tuple[str, ...]], kind: Kind) -> Records:
-        labels = self.task.labels if self.task else ()
-        return predictor.encode(kind, rows, self._require_tokenizer(), labels, self.run_config)
-
     @cached_property
-    def _graphs(self) -> dict[Any, Compute]:
-        """Holds the graphs of `_trace`."""
+    def _networks(self) -> dict[Any, TextNetwork]:
+        """Holds the networks of `_run`, whose graphs are traced once."""
         return {}
 
-    def _trace(self, compute: Compute, example: Mapping[str, tf.Tensor], choices: Any) -> Compute:
-        if (key := (id(self.model), choices)) not in self._graphs:
-            specs = {name: tf.TensorSpec([None, None], x.dtype) for name, x in example.items()}
-            self._graphs[key] = predictor.trace(compute, specs)
-        return self._graphs[key]
-
     def _run(
-        self,
-        records: Records,
-        order: np.ndarray | None,
-        compute: Compute,
-        *choices: Any,
-    ) -> dict[str, np.ndarray]:
-        """Returns the outputs [N, ...] of records; warns of texts that lose their ends.
+        self, kind: Kind, rows: Sequence[tuple[str, ...]], compute: Compute, *choices: Any
+    ) -> tuple[Records, dict[str, np.ndarray]]:
+        """Returns the records of rows and what `compute` makes of them; see `TextNetwork.run`.
 
-        With an order, batches are made in it and are as short as their longest sequence. `choices`
-        are what `compute` depends on beside the model.
+        Warns of texts that lose their ends. `choices` are what `compute` depends on beside the
+        model; it takes ids [N, S], of choices [N, C * S].
         """
-        parts = []
-        places = np.arange(records.size) if order is None else order
-        for begin in range(0, records.size, _BATCH):
-            made = records.make_batch(places[begin : begin + _BATCH])
-            names = (*TOKENS, features.P_MASK)
-            batch = {x: tf.constant(made[x].astype(np.int32)) for x in names if x in made}
-            if order is not None:
-                batch = _trim(batch, self.run_config.max_seq_length)
-            graph = self._trace(compute, batch, choices)
-            parts.append({name: tensor.numpy() for name, tensor in graph(batch).items()})
+        if (key := (id(self.model), choices)) not in self._networks:
+            names = (*TOKENS, *kind.answer.more_inputs)
+            labels = self.task.labels if self.task else ()
+            number = len(labels) if kind.answer.rank == 3 else 1
+            specs = {name: tf.TensorSpec([None] * kind.answer.rank, tf.int32) for name in names}
+
+            def compute_rows(ids: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
+                flat = {x: tf.reshape(y, [tf.shape(y)[0], -1]) for x, y in ids.items()}
+                return compute(flat if kind.answer.rank == 3 else ids)
+
+            length = self.run_config.max_seq_length
+            self._networks[key] = TextNetwork(
+                kind,
+                self._require_tokenizer(),
+                labels,
+                self.run_config,
+                names,
+                [-1, number, length] if kind.answer.rank == 3 else [-1, length],
+                text_network.trace(compute_rows, specs),
+            )
+        records, outputs = self._networks[key].run(rows)
         token_lengths.warn_of_losses(records.counts, len(records.lines), self.run_config)
-        back = np.argsort(places)
-        return {name: np.concatenate([part[name] for part in parts])[back] for name in parts[0]}
+        return records, outputs
 
 
 def load(
@@ -476,15 +473,3 @@ def load(
         model, _ = task.make_model(config, is_new=False)
         matching.assign_task_weights(checkpoint, model, with_head=True, log_level=logging.DEBUG)
     return LoadedModel(checkpoint=checkpoint, model=model, task=task, run_config=config)
-
-
-def _order_by_length(rows: Sequence[tuple[str, ...]]) -> np.ndarray:
-    """Returns the order of rows, the longest first: a batch is as slow as its longest."""
-    return np.argsort([-sum(map(len, row)) for row in rows], kind="stable")
-
-
-def _trim(batch: Mapping[str, tf.Tensor], length: int) -> dict[str, tf.Tensor]:
-    """Cuts [N, S], or [N, C * S] of choices, to the longest sequence: padding only costs time."""
-    split = {name: tf.reshape(array, [len(array), -1, length]) for name, array in batch.items()}
-    longest = tf.reduce_max(tf.reduce_sum(split[features.INPUT_MASK], 2))
-    return {k: tf.reshape(x[..., :longest], [len(x), -1]) for k, x in split.items()}

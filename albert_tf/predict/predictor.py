@@ -8,7 +8,6 @@ checkpoint is read by the tokenizer in Python and the Keras network; only an exp
 in its graph.
 """
 
-import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,19 +20,20 @@ from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.export import export_source, model_versions, saved_model, serving_api
 from albert_tf.export.export_config import ExportConfig, SourceConfig
-from albert_tf.export.model_kinds import ExportedModel
+from albert_tf.export.model_kinds import ExportedModel, Options
 from albert_tf.export.requests import token_ids
 from albert_tf.kinds import task_table, text_data
-from albert_tf.kinds.base import Kind, Records, Task
+from albert_tf.kinds.base import Kind, Task
 from albert_tf.kinds.spans import span_decoding, tag_decoding
 from albert_tf.kinds.spans.qa_windows import WINDOWS, WORDS, AnswerOptions
 from albert_tf.kinds.text_data import TextData
-from albert_tf.model import xla
+from albert_tf.predict import text_network
+from albert_tf.predict.text_network import Arrays, TextNetwork
 from albert_tf.records import features
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig
 
-_WINDOWS = 32  # windows of long texts that are computed at once
+_IDS = (features.INPUT_IDS, features.INPUT_MASK)
 # {output for the spans of a text: field of a span of `tag_decoding.predict`}
 _SPAN_FIELDS = {
     "span_texts": "text",
@@ -47,9 +47,7 @@ _SPAN_FIELDS = {
 Loaded = tuple[ModelCheckpoint, Task | None, FinetuneConfig]
 Row = Mapping[str, Any]
 Answer = dict[str, Any]
-Arrays = Mapping[str, np.ndarray]  # [N, ...]
 CountLosses = Callable[[Sequence[Row]], Mapping[str, int]]
-Compute = Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]]
 
 
 @dataclass(frozen=True)
@@ -144,24 +142,38 @@ def from_model(
     model: ExportedModel, columns: Mapping[str, str | Sequence[str]] | None = None
 ) -> Predictor:
     """Returns the predictor of a model in memory; `UserError` if it has no vocabulary."""
-    config = model.options.run_config
+    options = model.options
     if model.tokenizer is None:
         raise UserError(f"{model.source} has no vocabulary: put it there.")
     answer = _ANSWERS[model.answer.asked]
-    specs = token_ids.make_specs(model.inputs, model.answer.rank)
-    compute = trace(model.compute_outputs, specs)
+
+    def compute(ids: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
+        outputs = model.compute_outputs(ids)
+        # They tell which token a vector is of.
+        names = _IDS if model.answer.asked == "tokens" else ()
+        return {**outputs, **{name: ids[name] for name in names}}
+
+    network = TextNetwork(
+        model.kind or task_table.KINDS[task_table.DEFAULT_KIND],
+        model.tokenizer,
+        options.labels,
+        options.run_config,
+        model.inputs,
+        model.shape_ids(-1, options.run_config.max_seq_length),
+        text_network.trace(compute, token_ids.make_specs(model.inputs, model.answer.rank)),
+    )
 
     def answer_checked(rows: Sequence[Row]) -> list[Answer]:
-        _check_options(rows, len(model.options.labels))
-        _check_bytes(rows, model.options.max_text_bytes)
-        return answer(model, compute, rows)
+        _check_options(rows, len(options.labels))
+        _check_bytes(rows, options.max_text_bytes)
+        return answer(network, options, rows)
 
     return Predictor(
         [*next(iter(model.list_requests().values()))],
         model.answer.gives_vectors,
         answer_checked,
-        _make_count_losses(model.kind, model.tokenizer, config),
-        config,
+        _make_count_losses(model.kind, model.tokenizer, options.run_config),
+        options.run_config,
         columns or {},
     )
 
@@ -208,65 +220,16 @@ def _count_nothing(rows: Sequence[Row]) -> Mapping[str, int]:
 # A checkpoint: the tokenizer in Python, and the network.
 
 
-def trace(compute: Compute, specs: Mapping[str, tf.TensorSpec]) -> Compute:
-    """Returns what computes the same as one graph, in which layers that share weights are a loop.
-
-    `compute` takes checked token ids.
-    """
-
-    def run(batch: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
-        options = {"custom_gradients": False, "loops_layers": True, "checks_values": False}
-        with xla.trace_options(**options):
-            return compute(batch)
-
-    # Without `partial` TensorFlow takes graphs of several models for one traced again.
-    return tf.function(functools.partial(run), input_signature=[specs], autograph=False)
+def _list_texts(network: TextNetwork, rows: Sequence[Row]) -> list[list[str]]:
+    return [network.kind.data.list_texts(row) for row in rows]
 
 
-def encode(
-    kind: Kind,
-    rows: Sequence[Sequence[str]],
-    tokenizer: Tokenizer,
-    labels: Sequence[str],
-    config: FinetuneConfig,
-) -> Records:
-    """Returns the records of rows of texts, as `Data.list_texts` orders them."""
-    examples = [kind.data.make_example(str(number), tuple(row)) for number, row in enumerate(rows)]
-    return kind.data.encode(examples, tokenizer, labels, config, trains=True)
+def _answer_texts(network: TextNetwork, options: Options, rows: Sequence[Row]) -> list[Answer]:
+    return to_answers(network.run(_list_texts(network, rows), len(rows))[1])
 
 
-def _encode(model: ExportedModel, rows: Sequence[Row]) -> Records:
-    kind = model.kind or task_table.KINDS[task_table.DEFAULT_KIND]
-    assert model.tokenizer
-    texts, options = [kind.data.list_texts(row) for row in rows], model.options
-    return encode(kind, texts, model.tokenizer, options.labels, options.run_config)
-
-
-def _make_batch(model: ExportedModel, arrays: Arrays) -> dict[str, tf.Tensor]:
-    """Returns the inputs, [N, S] or [N, C, S], as long as the longest sequence."""
-    shape = model.shape_ids(-1, model.options.run_config.max_seq_length)
-    given = {x: np.reshape(arrays[x], shape) for x in model.inputs if x in arrays}
-    longest = max(int(given[features.INPUT_MASK].sum(-1).max()), 2)
-    return {name: tf.constant(x[..., :longest], tf.int32) for name, x in given.items()}
-
-
-def _answer_texts(model: ExportedModel, compute: Compute, rows: Sequence[Row]) -> list[Answer]:
-    batch = _make_batch(model, _encode(model, rows).make_batch(slice(None)))
-    return to_answers({name: value.numpy() for name, value in compute(batch).items()})
-
-
-def _answer_tokens(model: ExportedModel, compute: Compute, rows: Sequence[Row]) -> list[Answer]:
-    """The ids tell which token a vector is of."""
-    batch = _make_batch(model, _encode(model, rows).make_batch(slice(None)))
-    ids = {name: batch[name] for name in (features.INPUT_IDS, features.INPUT_MASK)}
-    outputs = {**compute(batch), **ids}
-    return to_answers({name: value.numpy() for name, value in outputs.items()})
-
-
-def _guess_masks(model: ExportedModel, compute: Compute, rows: Sequence[Row]) -> list[Answer]:
-    tokenizer = model.tokenizer
-    assert tokenizer
-    length = model.options.run_config.max_seq_length
+def _guess_masks(network: TextNetwork, options: Options, rows: Sequence[Row]) -> list[Answer]:
+    tokenizer, length = network.tokenizer, network.config.max_seq_length
     room = length - features.NUM_TEXT_TOKENS
     texts = [(tokenizer.encode_with_masks(row["text"])[:room],) for row in rows]
     arrays = text_data.make_arrays(texts, tokenizer, length)
@@ -274,8 +237,8 @@ def _guess_masks(model: ExportedModel, compute: Compute, rows: Sequence[Row]) ->
     positions = np.zeros([len(rows), max(map(len, places))], np.int32)
     for row, found in zip(positions, places, strict=True):
         row[: len(found)] = found
-    batch = _make_batch(model, arrays)
-    outputs = compute({**batch, features.MASKED_LM_POSITIONS: tf.constant(positions)})
+    batch = {**network.make_batch(arrays), features.MASKED_LM_POSITIONS: tf.constant(positions)}
+    outputs = network.compute(batch)
     ids, probabilities = (outputs[x].numpy() for x in ("top_ids", "top_probabilities"))
     rounded = _to_json(probabilities)
     return [
@@ -289,23 +252,13 @@ def _guess_masks(model: ExportedModel, compute: Compute, rows: Sequence[Row]) ->
     ]
 
 
-def _run_windows(model: ExportedModel, compute: Compute, records: Records) -> Arrays:
-    """Returns the outputs [W, S, ...] of all windows."""
-    batch = _make_batch(model, records.make_batch(slice(None)))
-    parts = []
-    for begin in range(0, records.size, _WINDOWS):
-        outputs = compute({name: x[begin : begin + _WINDOWS] for name, x in batch.items()})
-        parts.append({name: value.numpy() for name, value in outputs.items()})
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _answer_questions(model: ExportedModel, compute: Compute, rows: Sequence[Row]) -> list[Answer]:
+def _answer_questions(network: TextNetwork, options: Options, rows: Sequence[Row]) -> list[Answer]:
     """The best answer to each question; "" where the null odds are over the threshold."""
-    records, config = _encode(model, rows), model.options.run_config
-    windows, threshold = records.arrays[WINDOWS], model.options.null_threshold
-    options = AnswerOptions(threshold is not None, config.n_best_size, config.max_answer_length)
-    outputs = {**_run_windows(model, compute, records), features.UNIQUE_IDS: windows.unique_ids}
-    predictions = span_decoding.predict(outputs, windows, records.lines, options)
+    records, outputs = network.run(_list_texts(network, rows))
+    config, threshold, windows = network.config, options.null_threshold, records.arrays[WINDOWS]
+    sizes = AnswerOptions(threshold is not None, config.n_best_size, config.max_answer_length)
+    outputs[features.UNIQUE_IDS] = windows.unique_ids
+    predictions = span_decoding.predict(outputs, windows, records.lines, sizes)
     best = [prediction["nbest"][0] for prediction in predictions.values()]
     answers = [{"answer": x.pop("text"), **x} for x in best]
     for answer, prediction in zip(answers, predictions.values(), strict=True):
@@ -315,12 +268,10 @@ def _answer_questions(model: ExportedModel, compute: Compute, rows: Sequence[Row
     return [_round(dict(sorted(answer.items()))) for answer in answers]
 
 
-def _mark_spans(model: ExportedModel, compute: Compute, rows: Sequence[Row]) -> list[Answer]:
-    records = _encode(model, rows)
+def _mark_spans(network: TextNetwork, options: Options, rows: Sequence[Row]) -> list[Answer]:
+    records, outputs = network.run(_list_texts(network, rows))
     windows, words = records.arrays[WINDOWS], records.arrays[WORDS]
-    outputs = _run_windows(model, compute, records)
-    labels = model.options.labels
-    predictions = tag_decoding.predict(outputs, windows, words, records.lines, labels)
+    predictions = tag_decoding.predict(outputs, windows, words, records.lines, network.labels)
     answers = []
     for prediction in predictions.values():
         spans = prediction["prediction"]
@@ -329,10 +280,10 @@ def _mark_spans(model: ExportedModel, compute: Compute, rows: Sequence[Row]) -> 
     return answers
 
 
-_ANSWERS: Mapping[str, Callable[[ExportedModel, Compute, Sequence[Row]], list[Answer]]] = {
+_ANSWERS: Mapping[str, Callable[[TextNetwork, Options, Sequence[Row]], list[Answer]]] = {
     "texts": _answer_texts,
     "choices": _answer_texts,
-    "tokens": _answer_tokens,
+    "tokens": _answer_texts,
     "masks": _guess_masks,
     "questions": _answer_questions,
     "spans": _mark_spans,

@@ -1,6 +1,7 @@
 """The program bin/score: predictions of any origin, scored with a file of a task's data."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from absl import logging
@@ -56,17 +57,7 @@ def score(
         require(bool(recorded), f"{predictions_file} does not name its data. Give --data_file.")
         data_record.check(recorded["files"], content["split"], "--data_file")
         split = data_record.restore(recorded, task, content["split"])
-    examples = task_cache.read_examples(split)
-    if task.name == task_table.OWN and len(predicted) < len(examples):
-        held_out = task_cache.read_examples(dataclasses.replace(split, holds_out=True))
-        require(
-            predicted.keys() == {example.id for example in held_out},
-            f"{len(predicted)} predictions, and {split.input_file} has {len(examples)} examples. "
-            "They are not the rows that training held out. Predict the whole file, or its held-out "
-            "rows.",
-        )
-        logging.info(f"scored are the {len(held_out)} examples that training held out")
-        examples = held_out
+    examples = _read_examples(split, predicted)
     gold = [task.kind.data.to_line(example) for example in examples]
     if task.kind.learn.may_lack_predictions:
         predicted = _apply_official_rule(predicted, {row["id"] for row in gold}, task)
@@ -79,6 +70,22 @@ def score(
     scores = predictions.score(task, gold, predicted, confidence=confidence)
     has_odds = not is_plain or odds_file
     return {x: scores[x] for x in scores if has_odds or not x.startswith("best_")}
+
+
+def _read_examples(split: TaskSplit, predicted: Predictions) -> Sequence[Any]:
+    """Returns the examples to score; of a table that training split, those that it held out."""
+    examples = task_cache.read_examples(split)
+    if split.task.name == task_table.OWN and len(predicted) < len(examples):
+        held_out = task_cache.read_examples(dataclasses.replace(split, holds_out=True))
+        require(
+            predicted.keys() == {example.id for example in held_out},
+            f"{len(predicted)} predictions, and {split.input_file} has {len(examples)} examples. "
+            "They are not the rows that training held out. Predict the whole file, or its held-out "
+            "rows.",
+        )
+        logging.info(f"scored are the {len(held_out)} examples that training held out")
+        examples = held_out
+    return examples
 
 
 def _read_own(name: str | None, path: str) -> tuple[Task, Predictions]:
