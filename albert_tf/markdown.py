@@ -3,7 +3,9 @@
 A section is a heading, a paragraph, a table or a block of code, as one string.
 """
 
+import html
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +15,9 @@ from albert_tf import files
 def write(path: str, sections: Iterable[str]) -> None:
     """Writes a card: its sections, without the empty ones, with a blank line between them."""
     content = "\n\n".join(filter(None, sections))
-    files.write_bytes(path, f"{content}\n".encode())
+    files.write_bytes(
+        path, f"{content}\n".encode("utf-8", "replace")
+    )  # JSON may hold half of a character
 
 
 def front_matter(values: Mapping[str, Any]) -> str:
@@ -25,6 +29,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Returns a table of cells without line breaks."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def escape(text: object) -> str:
+    """Returns Markdown, in one line, that shows a text as it is."""
+    line = re.sub(r"\s+", " ", html.escape(str(text), quote=False))
+    return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", line)
 
 
 def code(text: str, language: str = "") -> str:

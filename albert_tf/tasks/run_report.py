@@ -1,5 +1,6 @@
-"""The page about a run, `report.html` in its folder, made of the files there."""
+"""The page about a run, `report.md` in its folder, made of the files there."""
 
+import itertools
 import json
 import math
 import os
@@ -9,18 +10,19 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from albert_tf import files, metrics, run_files, run_record
+from albert_tf import files, markdown, metrics, run_files, run_record
 from albert_tf.errors import name_programs
 from albert_tf.kinds import task_table
 from albert_tf.kinds.base import Confusions, Predictions, Task
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.run_record import RunRecord
-from albert_tf.tasks import predictions, report_page
+from albert_tf.tasks import predictions
 from albert_tf.train import command_log, reports
 from albert_tf.train_config import FinetuneConfig
 
 _MOST_MISTAKES, _MOST_LABELS, _MOST_CLASSES, _MOST_CHARACTERS = 20, 100, 20, 600
 _MOST_EVALUATIONS = 20
+Mark = tuple[int, int, str]  # start and end in characters, and what it is
 
 
 class Evaluated(NamedTuple):
@@ -94,10 +96,11 @@ def _write(
     start = (run.start.checkpoint or "new weights") if run.start else "another run"
     sizes = " x ".join(str(albert.get(x, "?")) for x in ("num_hidden_layers", "hidden_size"))
     model = ("model", f"ALBERT {sizes}", f"{updates:,} updates from {start}")
-    card = report_page.make_summary([*summary, model])
-    content = [card, *parts, *_describe_run(workdir, run)]
+    rows = [map(markdown.escape, row) for row in (*summary, model)]
+    card = markdown.table(["", "", ""], [[*row] for row in rows])
     path = os.path.join(workdir, run_files.REPORT)
-    files.write_bytes(path, report_page.make_page(title, content))
+    heading = f"# {markdown.escape(title)}"
+    markdown.write(path, [heading, card, *parts, *_describe_run(workdir, run)])
     logging.info(f"the report: {path}")
 
 
@@ -127,7 +130,14 @@ def _describe_evaluations(
         epoch = [f"{row['step'] * passes:.4g}"] if passes else []
         numbers = [f"{row[name]:.4g}" if name in row else "" for name in known]
         table.append([f"{row['step']:,}", *epoch, *numbers])
-    return f'<section class="part">{report_page.make_card("Training", table)}</section>'
+    return _make_section("Training", table)
+
+
+def _make_section(title: str, rows: Sequence[Sequence[str]], note: str = "") -> str:
+    """Returns a table with a title, and perhaps a note; the first row is its head."""
+    head, *others = [[markdown.escape(cell) for cell in row] for row in rows]
+    parts = [f"### {title}", markdown.escape(note), markdown.table(head, others)]
+    return "\n\n".join(filter(None, parts))
 
 
 def _to_words(name: str) -> str:
@@ -160,16 +170,13 @@ def _describe_split(
 ) -> list[str]:
     task, gold = split.dataset.task, split.dataset.examples
     values = [["metric", "value"], *([n, f"{x:.4g}"] for n, x in content["metrics"].items())]
-    cards = [
-        report_page.make_card("Scores", values, f"Predicted by {content['checkpoint']}."),
+    return [
+        f"## {markdown.escape(split.name)}",
+        _make_section("Scores", values, f"Predicted by {content['checkpoint']}."),
         _describe_labels(content),
         _describe_exits(content),
         _describe_confusion(task.kind.learn.count_confusions(task, gold, predicted)),
-    ]
-    return [
-        f"<h2>{report_page.escape(split.name)}</h2>",
-        report_page.make_columns(cards),
-        f'<section class="part">{_describe_mistakes(split, predicted)}</section>',
+        _describe_mistakes(split, predicted),
     ]
 
 
@@ -186,7 +193,7 @@ def _describe_labels(content: Mapping[str, Any]) -> str:
         rows.append([label, *numbers, *([f"{thresholds[label]:.3f}"] if thresholds else [])])
     is_cut = len(rows) < len(table)
     note = f"The {_MOST_LABELS} most frequent of {len(table):,} labels." if is_cut else ""
-    return report_page.make_card("Labels", [head, *rows], note)
+    return _make_section("Labels", [head, *rows], note)
 
 
 def _describe_exits(content: Mapping[str, Any]) -> str:
@@ -195,7 +202,7 @@ def _describe_exits(content: Mapping[str, Any]) -> str:
         return ""
     rows = [[f"{x:.4g}" for x in row.values()] for row in curve]
     note = f"Patience {content[run_files.PATIENCE]} is taken; the last runs all layers."
-    return report_page.make_card("Layers used", [[*curve[0]], *rows], note)
+    return _make_section("Layers used", [[*curve[0]], *rows], note)
 
 
 def _describe_confusion(confusions: Confusions | None) -> str:
@@ -207,14 +214,14 @@ def _describe_confusion(confusions: Confusions | None) -> str:
         wrong = [(pair, n) for pair, n in pairs.most_common() if pair[0] != pair[1]]
         worst = [[*pair, f"{n:,}"] for pair, n in wrong[:_MOST_MISTAKES]]
         table = [["label", "predicted", "number"], *worst]
-        return report_page.make_card("Labels that are confused most often", table)
+        return _make_section("Labels that are confused most often", table)
     rows = [["", *labels]]
     for label in labels:
         counts = [pairs[label, other] for other in labels]
         total = sum(counts)
         rows.append([label, *(f"{n:,} ({n / total:.0%})" if n else "0" for n in counts)])
     note = f"Rows are the {names}, with counts and shares; columns are the predicted ones."
-    return report_page.make_card("Confusion", rows, note)
+    return _make_section("Confusion", rows, note)
 
 
 def _describe_mistakes(split: Evaluated, predicted: Predictions) -> str:
@@ -224,23 +231,32 @@ def _describe_mistakes(split: Evaluated, predicted: Predictions) -> str:
         task, dataset.examples, predicted, _MOST_MISTAKES
     )
     if not mistakes:
-        return "<h3>Mistakes</h3><p>None.</p>"
+        return "### Mistakes\n\nNone."
     texts = split.read_texts()
-    items = []
-    for mistake in mistakes:
+    parts = [f"### The worst of {number:,} mistakes"]
+    for place, mistake in enumerate(mistakes, 1):
         *others, last = texts.get(mistake.id) or [""]
-        shown = "".join(f"<p>{report_page.mark(x, (), _MOST_CHARACTERS)}</p>" for x in others)
-        shown += f"<p>{report_page.mark(last, mistake.marks, _MOST_CHARACTERS)}</p>"
-        name, label, guess = (
-            report_page.escape(_cut(x)) for x in (mistake.id, mistake.expected, mistake.predicted)
-        )
-        answer = f"<p><b>{label}</b>, predicted <b>{guess}</b> <small>(example {name})</small></p>"
-        items.append(f"<li>{shown}{answer}</li>")
-    legend = ""
-    if any(mistake.marks for mistake in mistakes):
-        legend = "<mark class=label>label</mark> <mark class=predicted>predicted</mark> "
-        legend = f'<p>{legend}<mark class="label predicted">both</mark></p>'
-    return f"<h3>The worst of {number:,} mistakes</h3>{legend}<ol>{''.join(items)}</ol>"
+        names = mistake.expected, mistake.predicted, mistake.id
+        label, guess, name = (markdown.escape(_cut(x)) for x in names)
+        shown = [*(markdown.escape(_cut(x)) for x in others), _mark(last, mistake.marks)]
+        answer = f"**{label}**, predicted **{guess}** (example {name})"
+        # The lines of an item, which a reader of Markdown keeps apart.
+        parts.append(f"{place}. " + "  \n   ".join([*filter(None, shown), answer]))
+    return "\n\n".join(parts)
+
+
+def _mark(text: str, marks: Sequence[Mark]) -> str:
+    """Returns the text around the first of its marks, which are bold, each with its names."""
+    first = min((start for start, _, _ in marks), default=0)
+    begin = max(0, min(first - _MOST_CHARACTERS // 3, len(text) - _MOST_CHARACTERS))
+    end = min(begin + _MOST_CHARACTERS, len(text))
+    places = {min(max(place, begin), end) for start, stop, _ in marks for place in (start, stop)}
+    parts = ["…" if begin else ""]
+    for start, stop in itertools.pairwise(sorted({begin, end, *places})):
+        names = sorted({name for low, high, name in marks if low <= start < high})
+        piece = markdown.escape(text[start:stop])
+        parts.append(f"**{piece.strip()}** ({' and '.join(names)}) " if names else piece)
+    return "".join([*parts, "…" if end < len(text) else ""])
 
 
 def _cut(text: str) -> str:
@@ -248,21 +264,19 @@ def _cut(text: str) -> str:
 
 
 def _describe_run(workdir: str, run: RunRecord) -> list[str]:
-    parts = ["<h2>What was run</h2>"]
+    parts = ["## What was run"]
     for record in command_log.read(workdir):
         versions = ", ".join(f"{name} {x}" for name, x in record["versions"].items())
         end = "" if record["finished"] else ", interrupted"
         end = f"to {record['ended']}{end}" if record["ended"] else "on, and was killed or failed"
-        time = f"{record['began']} {end}; {versions}"
-        command = report_page.escape(record["command"])
-        parts.append(f"<p><code>{command}</code><br>{report_page.escape(time)}</p>")
+        parts.append(markdown.code(record["command"]))
+        parts.append(markdown.escape(f"{record['began']} {end}; {versions}"))
     rows = []
     if run.training_data:
         rows.append(["training data", json.dumps(run.training_data)])
     flat = run_record.flatten(run.config)
     rows += [[name, x if isinstance(x, str) else json.dumps(x)] for name, x in flat.items()]
-    table = report_page.make_table([["", "value"], *rows])
-    return [*parts, f"<details><summary>The config</summary>{table}</details>"]
+    return [*parts, _make_section("The config", [["", "value"], *rows])]
 
 
 def list_next_steps(folder: str, task: Task, config: FinetuneConfig) -> list[str]:

@@ -100,7 +100,7 @@ def test_patience_is_chosen_on_dev_and_taken_by_all_that_predict(
     texts = {f"e{row}": ("a",) for row in range(10)}
     dev = task_dataset.read(folders[kind][1])
     run_report.write(str(folder), [run_report.Evaluated("dev", dev, lambda: texts)])
-    assert "Patience 1 is taken" in (folder / "report.html").read_text()
+    assert "Patience 1 is taken" in (folder / "report.md").read_text()
     # Another split takes what was best on dev, and so does a model that is loaded.
     test = write_folder(tmp_path / "test", kind, vocabulary, split="test", number=4)
     predict(folder, test, folder, scored=False)

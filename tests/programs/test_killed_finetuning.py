@@ -41,7 +41,7 @@ def test_a_second_run_ends_as_if_unbroken(run, checkpoint, tmp_path, capsys):
         text=True,
     )
     assert child.returncode == -9, child.stderr
-    assert not (tmp_path / "broken/report.html").exists()
+    assert not (tmp_path / "broken/report.md").exists()
     capsys.readouterr()
     assert not run(*broken, start=None)
     assert f"resumed from {tmp_path}/broken/model.ckpt-2" in capsys.readouterr().err
@@ -51,7 +51,7 @@ def test_a_second_run_ends_as_if_unbroken(run, checkpoint, tmp_path, capsys):
         for name in ("run", "broken")
     )
     assert one == other
-    assert (tmp_path / "broken/report.html").exists()
+    assert (tmp_path / "broken/report.md").exists()
     # A third run has nothing to do.
     assert not run(*broken, start=None)
     lines = (tmp_path / "broken/commands.jsonl").read_text().splitlines()

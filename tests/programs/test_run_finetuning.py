@@ -11,7 +11,7 @@ import tiny_program
 import tiny_run
 from tiny_program import OWN, read, write, write_mnli, write_own
 
-from albert_tf import config_io
+from albert_tf import config_io, markdown
 from albert_tf.checkpoints import formats
 from albert_tf.tasks import predictions
 from albert_tf.train_config import FinetuneConfig
@@ -32,7 +32,7 @@ def test_a_task_of_ones_own(run, tmp_path, capsys):
     assert scores_file["metrics"]["accuracy"] == best["accuracy"]
     [command] = map(json.loads, (tmp_path / "run/commands.jsonl").read_text().splitlines())
     assert command["command"].startswith("bin/run_finetuning --config=")
-    assert f"<bdi>Predicted by {prefix}.</bdi>" in (tmp_path / "run/report.html").read_text()
+    assert f"Predicted by {markdown.escape(prefix)}." in (tmp_path / "run/report.md").read_text()
     test = predictions.read(f"{tmp_path}/run/predictions-test.json")
     assert (test["labels"], test["split"], test["checkpoint"]) == (["no", "yes"], "test", prefix)
     assert list(test["predictions"]) == ["0", "1"]
@@ -134,7 +134,7 @@ def test_a_run_remembers_its_data(run, run_program, tmp_path, capsys):
     assert not run_program(*program)
     metrics = read(tmp_path / "run/metrics-dev.json")
     assert metrics["num_examples"] == 3
-    assert "report.html" in os.listdir(tmp_path / "run")
+    assert "report.md" in os.listdir(tmp_path / "run")
     dev = tmp_path / "dev.tsv"
     score = f"{tiny_program.PROGRAM.parent}/score predictions"
     predicted = f"--predictions={tmp_path}/run/predictions-dev.json"

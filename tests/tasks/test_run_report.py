@@ -1,10 +1,8 @@
 """The page about a run: what it shows, and that it is read on a phone."""
 
-import html
 import json
 import re
 
-import browser
 import pytest
 import tiny_tasks
 
@@ -12,7 +10,7 @@ from albert_tf import files
 from albert_tf.kinds import task_table
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.run_record import FirstWeights, RunRecord
-from albert_tf.tasks import report_page, run_report
+from albert_tf.tasks import run_report
 from albert_tf.train import command_log
 from albert_tf.train_config import FinetuneConfig
 
@@ -59,7 +57,7 @@ def write_page(tmp_path, labels, rows):
     command_log.begin(str(run))  # of a process that was killed
     command_log.end(str(run), command_log.begin(str(run)), finished=True)
     run_report.write(str(run), [evaluated])
-    return run / "report.html"
+    return run / "report.md"
 
 
 LABELS = ["no", "a <long> label", "yes"]
@@ -70,21 +68,21 @@ def test_a_page_says_what_was_run_and_what_is_wrong(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["/some/bin/run_finetuning", "--task=own", "--labels=a b"])
     page = write_page(tmp_path, LABELS, ROWS).read_text()
     for text in (
-        "bin/run_finetuning --task=own &#x27;--labels=a b&#x27;",
+        "```\nbin/run_finetuning --task=own '--labels=a b'\n```",
         "+00:00 on, and was killed or failed; python 3.",
         "tensorflow 2.",
-        "<td>accuracy</td><td>0.5</td>",
-        "<td>a &lt;long&gt; label</td><td>0.500</td><td>0.250</td><td>0.333</td><td>2</td>",
-        "<td>no</td><td>0</td><td>0</td><td>1 (100%)</td>",
-        "The worst of 1 mistakes",
-        "<b><bdi>no (0.10)</bdi></b>, predicted <b><bdi>yes (0.70)</bdi></b>",
-        "&lt;img src=x onerror=&quot;document.title=&#x27;broken&#x27;&quot;&gt;",
-        "<td>albert.hidden_size</td><td>8</td>",
-        "<th>update</th><th>epoch</th><th>training loss</th><th>accuracy on dev</th>",
-        "<td>4</td><td>2.286</td><td>1.25</td><td>0.5</td>",  # epochs of 7 records
-        "<dt>accuracy on dev</dt><dd><bdi>0.5</bdi></dd><small>0 to 1 (95 %), 2 examples</small>",
-        "<dt>baseline on dev</dt><dd><bdi>0.5</bdi></dd><small>always &#x27;no&#x27;</small>",
-        "<dd><bdi>ALBERT ? x 8</bdi></dd><small>4 updates from albert_base</small>",
+        "| accuracy | 0.5 |",
+        "| a &lt;long&gt; label | 0.500 | 0.250 | 0.333 | 2 |",
+        "| no | 0 | 0 | 1 (100%) |",
+        "### The worst of 1 mistakes",
+        "**no (0.10)**, predicted **yes (0.70)** (example e0)",
+        "&lt;img src=x onerror=\"document.title='broken'\"&gt;",
+        r"| albert.hidden\_size | 8 |",
+        "| update | epoch | training loss | accuracy on dev |",
+        "| 4 | 2.286 | 1.25 | 0.5 |",  # epochs of 7 records
+        "| accuracy on dev | 0.5 | 0 to 1 (95 %), 2 examples |",
+        "| baseline on dev | 0.5 | always 'no' |",
+        r"| model | ALBERT ? x 8 | 4 updates from albert\_base |",
         "w" * 600 + "…",
     ):
         assert text in page, text
@@ -93,7 +91,7 @@ def test_a_page_says_what_was_run_and_what_is_wrong(tmp_path, monkeypatch):
     for name in ("commands.jsonl", "metrics.jsonl"):
         (tmp_path / "run" / name).unlink()
     run_report.write(str(tmp_path / "run"), [])
-    assert "training loss" not in (tmp_path / "run/report.html").read_text()
+    assert "training loss" not in (tmp_path / "run/report.md").read_text()
 
 
 def test_many_labels_are_a_list_of_those_that_are_confused(tmp_path):
@@ -101,9 +99,9 @@ def test_many_labels_are_a_list_of_those_that_are_confused(tmp_path):
     values = [1 / 300] * 300
     rows = [("l0", "l7", values)] * 3 + [("l1", "l8", values), ("l9", "l9", values)]
     page = write_page(tmp_path, labels, rows).read_text()
-    assert "<td>l0</td><td>l7</td><td>3</td></tr><tr><td>l1</td><td>l8</td><td>1</td>" in page
+    assert "| l0 | l7 | 3 |\n| l1 | l8 | 1 |" in page
     assert "The 100 most frequent of 300 labels." in page
-    assert page.count("<td>l") == 100 + 2 * 2
+    assert len(re.findall(r"\n\| l\d", page)) == 100 + 2
 
 
 def test_types_of_words_are_confused():
@@ -112,11 +110,10 @@ def test_types_of_words_are_confused():
     spans = [{"start": 4, "end": 9, "type": "LOC"}]
     confusions = task.kind.learn.count_confusions(task, gold, {"e0": {"prediction": spans}})
     table = run_report._describe_confusion(confusions)
-    rows = [
-        re.findall(r">([^<]*)</t[dh]>", row) for row in table.partition("<table>")[2].split("</tr>")
-    ]
-    assert rows[:-1] == [
-        ["", "O", "LOC", "PER"],
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("|")]
+    del rows[1]  # between the head and the others
+    assert rows == [
+        ["O", "LOC", "PER"],
         ["O", "0", "1 (100%)", "0"],
         ["LOC", "0", "0", "0"],
         ["PER", "1 (50%)", "1 (50%)", "0"],
@@ -125,11 +122,12 @@ def test_types_of_words_are_confused():
 
 def test_marks_may_overlap_and_the_text_around_them_is_kept():
     text = "w" * 50 + "<xyz" + "c" * 50
-    marked = report_page.mark(text, [(50, 52, "label"), (51, 53, "predicted")], 12)
+    marked = run_report._mark(text, [(50, 52, "label"), (51, 53, "predicted")])
     assert marked == (
-        '<bdi>…wwww<mark class="label">&lt;</mark><mark class="label predicted">x</mark>'
-        '<mark class="predicted">y</mark>zcccc…</bdi>'
+        "w" * 50 + "**&lt;** (label) **x** (label and predicted) **y** (predicted) z" + "c" * 50
     )
+    long = run_report._mark("a" * 1000 + "b" + "c" * 1000, [(1000, 1001, "label")])
+    assert long == "…" + "a" * 200 + "**b** (label) " + "c" * 399 + "…"
 
 
 def test_a_page_of_pretraining(tmp_path):
@@ -140,33 +138,16 @@ def test_a_page_of_pretraining(tmp_path):
     steps = range(1, 51)
     write_records(tmp_path, [{"step": x, **values} for x in steps for values in (loss, held_out)])
     run_report.write_pretraining(str(tmp_path))
-    page = (tmp_path / "report.html").read_text()
-    assert "<dd><bdi>25.0%</bdi></dd><small>± 8.49% on 100 held out; loss 2.500 nats" in page
-    row = "<td>2.5</td><td>2.5</td><td>0.25</td><td>0.25</td></tr>"
+    page = (tmp_path / "report.md").read_text()
+    assert "| 25.0% | ± 8.49% on 100 held out; loss 2.500 nats |" in page
+    row = "| 2.5 | 2.5 | 0.25 | 0.25 |"
     assert page.count(row) == 17  # of 50
-    assert f"<td>50</td>{row}" in page
+    assert f"| 50 {row}" in page
     assert "from new weights" in page
     record.start = None  # a run that continues
     record.write(str(tmp_path))
     run_report.write_pretraining(str(tmp_path))
-    assert "from another run" in (tmp_path / "report.html").read_text()
-
-
-def test_a_page_in_a_browser(tmp_path):
-    """Texts are texts, and only tables are wider than a phone, which then scroll alone."""
-    rows = [("label 0", "label 1", [1 / 15] * 15)]
-    page = write_page(tmp_path, [f"label {k}" for k in range(15)], rows).read_text()
-    found = "const page = this.contentDocument, all = page.querySelectorAll('img, script, p b b');"
-    found += "document.title = [page.documentElement.scrollWidth, all.length, page.title]"
-    for width in (380, 1000):
-        frame = f'<iframe width={width} srcdoc="{html.escape(page)}" onload="{found}"></iframe>'
-        (tmp_path / "frame.html").write_text(frame, encoding="utf-8")
-        shown = browser.render(f"file://{tmp_path}/frame.html", tmp_path / "browser")
-        title = re.search("<title>(.*?)</title>", shown)[1]
-        assert re.fullmatch(r"(\d+),0,run: classification", title), title
-        assert int(title.split(",")[0]) <= width
-    assert "onerror=" in page
-    assert "albert.hidden_size" in page
+    assert "from another run" in (tmp_path / "report.md").read_text()
 
 
 @pytest.mark.parametrize(
