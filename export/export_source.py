@@ -17,7 +17,7 @@ from albert_tf.kinds.span import SpanAnswer
 from albert_tf.kinds.task_table import ANSWERS
 from albert_tf.model import weight_names
 from albert_tf.run_files import BEST
-from albert_tf.tasks import finetuned_model, recipes
+from albert_tf.tasks import exits, finetuned_model, recipes
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.train_config import FinetuneConfig
 
@@ -60,7 +60,7 @@ def configure(
     known = task_table.KINDS.get(kind or (task.kind.name if task else ""))
     changes = ConfigOverrides(overrides=tuple(overrides))
     config = recipes.change_config(values, changes, known, is_run=own is not None)
-    return task, finetuned_model.choose_patience(config, checkpoint)
+    return task, exits.choose_patience(config, checkpoint)
 
 
 def run_all_layers(config: FinetuneConfig) -> FinetuneConfig:
@@ -99,7 +99,6 @@ def choose(
         top_k=config.source.top_k or Options.top_k,
         null_threshold=threshold,
         thresholds=thresholds if known and known.learn.has_label_thresholds else {},
-        exits=finetuned_model.read_dev_metrics(checkpoint).get(run_files.EXITS, ()),
         text=config.text,
         max_text_bytes=config.max_text_bytes,
     )
@@ -160,12 +159,12 @@ def _check_weights(checkpoint: ModelCheckpoint, options: Options) -> None:
     parts = weight_names.parts(config)
     expected = {name: shape for part in answer.parts for name, shape in parts[part].items()}
     if options.run_config.early_exit and weight_names.CLASSIFIER in answer.parts:
-        exits = parts[weight_names.EXITS]
-        if not exits.keys() & checkpoint.weights.keys():
+        heads = parts[weight_names.EXITS]
+        if not heads.keys() & checkpoint.weights.keys():
             raise UserError(f"{checkpoint.source} was trained without early_exit: leave it out.")
         outputs = len(checkpoint.weights.get("output_bias", ()))
         rows = outputs * (config.num_hidden_layers - 1)
-        expected |= {x: (rows, *shape[1:]) for x, shape in exits.items()}
+        expected |= {x: (rows, *shape[1:]) for x, shape in heads.items()}
     elif options.run_config.early_exit:
         logging.info(f"--kind={options.kind} runs all layers: early_exit changes nothing.")
     known = {name for shapes in parts.values() for name in shapes}

@@ -169,9 +169,6 @@ def _describe_answers(model: ExportedModel, outputs: Mapping[str, Any]) -> Itera
         "in a row agree with\nthe one before. An answer does not depend on the other rows of a "
         "request."
     )
-    if curve := options.exits:
-        yield "Scores are on the dev set; the last patience runs all layers."
-        yield markdown.table([*curve[0]], [[f"{x:.4g}" for x in row.values()] for row in curve])
 
 
 def list_tensors(tensors: Iterable[tuple[str, str, str]]) -> str:

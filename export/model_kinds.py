@@ -1,7 +1,7 @@
 """Defines what is exported: a network, how it answers, and the options of the export."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -35,7 +35,6 @@ class Options:
         null_threshold: null odds above it mean that there is no answer; None: there always is one.
         thresholds: of several labels: a probability above it means that the label applies; of
             labels that are not there the default of `multi_label`.
-        exits: of each patience its number of layers and score on dev.
         text: whether there are signatures of raw text.
         max_text_bytes: longest text of a request, in UTF-8; a longer one is refused.
     """
@@ -50,7 +49,6 @@ class Options:
     top_k: int = 5
     null_threshold: float | None = None
     thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    exits: Sequence[Mapping[str, float]] = ()
     text: bool = True
     max_text_bytes: int = MAX_TEXT_BYTES
 

@@ -16,11 +16,11 @@ from albert_tf.data_prep.task_data import task_cache
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import require
 from albert_tf.kinds import task_dataset
-from albert_tf.kinds.base import Predictions, Task, TaskSplit
+from albert_tf.kinds.base import Task, TaskSplit
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.objectives.objective import Objective
 from albert_tf.run_record import RunRecord
-from albert_tf.tasks import finetuned_model, inference, predictions, recipes
+from albert_tf.tasks import exits, finetuned_model, inference, predictions, recipes
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import devices, multi_worker
@@ -188,8 +188,10 @@ def evaluate(
     split = dataset.manifest["settings"]["split"]
     more: dict[str, Any] = {}
     if config.early_exit:
-        exits = inference.predict_exits(*arguments, num_branches=num_branches)
-        predicted, more = _choose_exit(model, dataset, exits, scores=scored and split == "dev")
+        chooses = scored and split == "dev"
+        predicted, more = exits.predict(
+            model, *arguments, scores=chooses, num_branches=num_branches
+        )
     else:
         predicted = inference.make_predict(*arguments, num_branches=num_branches)()
     thresholds = {}
@@ -215,36 +217,3 @@ def evaluate(
         content |= {"metrics": scores, **{key: value for key, value in more.items() if value}}
         files.write_sealed(os.path.join(output_dir, run_files.metrics_file(name)), content)
     return scores, path
-
-
-def _choose_exit(
-    model: FinetunedModel,
-    dataset: TaskDataset,
-    exits: Sequence[inference.Exit],
-    *,
-    scores: bool,
-) -> tuple[Predictions, dict[str, Any]]:
-    """Returns the predictions with a patience, and what the metrics of the split say of it.
-
-    It is that of the config, of dev the smallest that loses no more than `exit_max_loss`, and for
-    other splits that of dev.
-    """
-    if not scores:
-        config = finetuned_model.choose_patience(model.config, model.checkpoint)
-        patience = config.exit_patience or len(exits)
-        return exits[patience - 1].predictions, {run_files.PATIENCE: patience}
-    task, name = dataset.task, dataset.best_by
-    values = [predictions.score(task, dataset.examples, x.predictions)[name] for x in exits]
-    least = values[-1] - model.config.exit_max_loss / (1 if task.kind.learn.is_percent else 100)
-    # All layers, if their score is no number.
-    best = next((x for x, y in zip(exits, values, strict=True) if y >= least), exits[-1])
-    chosen = exits[(model.config.exit_patience or best.patience) - 1]
-    curve = [
-        {"patience": x.patience, "layers": x.layers, name: y}
-        for x, y in zip(exits, values, strict=True)
-    ]
-    logging.info(
-        f"patience {chosen.patience}: {chosen.layers:.2f} of {len(exits)} layers on average, "
-        f"{name} {values[chosen.patience - 1]:.4g}; all layers {values[-1]:.4g}"
-    )
-    return chosen.predictions, {run_files.PATIENCE: chosen.patience, run_files.EXITS: curve}

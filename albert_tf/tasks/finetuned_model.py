@@ -16,7 +16,7 @@ from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import UserError, require
 from albert_tf.kinds import task_dataset, task_table
 from albert_tf.kinds.base import Task, TaskSplit
-from albert_tf.run_files import BEST, PATIENCE, THRESHOLDS, metrics_file
+from albert_tf.run_files import BEST, THRESHOLDS, metrics_file
 from albert_tf.tasks import recipes
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers import tokenization
@@ -158,20 +158,6 @@ def read_thresholds(checkpoint: ModelCheckpoint) -> dict[str, float]:
     ):
         raise UserError(f"the thresholds of {checkpoint.source} are no numbers. Evaluate it again.")
     return thresholds
-
-
-def choose_patience(config: FinetuneConfig, checkpoint: ModelCheckpoint) -> FinetuneConfig:
-    """Returns the config with a patience: its own, the best on a run's dev set, or all layers."""
-    if not config.early_exit or config.exit_patience:
-        return config
-    patience = read_dev_metrics(checkpoint).get(PATIENCE)
-    is_sound = type(patience) is int and 1 <= patience <= config.albert.num_hidden_layers
-    require(
-        patience is None or is_sound,
-        f"the patience of {checkpoint.source} is {patience!r}, no number of its layers. Evaluate "
-        "it again.",
-    )
-    return dataclasses.replace(config, exit_patience=patience or config.albert.num_hidden_layers)
 
 
 def find_vocabulary(

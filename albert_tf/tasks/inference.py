@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -62,29 +62,6 @@ def make_predict(
         return (decode or decode_outputs)(config, dataset, outputs)
 
     return predict
-
-
-class Exit(NamedTuple):
-    """The predictions with a patience, and how many layers they take on average."""
-
-    patience: int
-    layers: float
-    predictions: Predictions
-
-
-def predict_exits(*arguments: Any, **options: Any) -> list[Exit]:
-    """Predicts with each patience, the last runs all layers; arguments as of `make_predict`."""
-
-    def decode(config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs) -> list[Exit]:
-        exits = []
-        for patience in range(1, config.albert.num_hidden_layers + 1):
-            logits, used = model.head.leave(tf.constant(outputs["exit_logits"]), patience)
-            predicted = decode_outputs(config, dataset, {**outputs, "logits": logits.numpy()})
-            exits.append(Exit(patience, float(np.mean(used)), predicted))
-        return exits
-
-    _, _, model, _ = arguments
-    return make_predict(*arguments, **options, decode=decode)()
 
 
 def decode_outputs(config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs) -> Predictions:

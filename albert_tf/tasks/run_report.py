@@ -174,7 +174,6 @@ def _describe_split(
         f"## {markdown.escape(split.name)}",
         _make_section("Scores", values, f"Predicted by {content['checkpoint']}."),
         _describe_labels(content),
-        _describe_exits(content),
         _describe_confusion(task.kind.learn.count_confusions(task, gold, predicted)),
         _describe_mistakes(split, predicted),
     ]
@@ -194,15 +193,6 @@ def _describe_labels(content: Mapping[str, Any]) -> str:
     is_cut = len(rows) < len(table)
     note = f"The {_MOST_LABELS} most frequent of {len(table):,} labels." if is_cut else ""
     return _make_section("Labels", [head, *rows], note)
-
-
-def _describe_exits(content: Mapping[str, Any]) -> str:
-    """Returns what each patience takes and scores, where there is a head after each layer."""
-    if not (curve := content.get(run_files.EXITS)):
-        return ""
-    rows = [[f"{x:.4g}" for x in row.values()] for row in curve]
-    note = f"Patience {content[run_files.PATIENCE]} is taken; the last runs all layers."
-    return _make_section("Layers used", [[*curve[0]], *rows], note)
 
 
 def _describe_confusion(confusions: Confusions | None) -> str:

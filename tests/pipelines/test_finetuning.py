@@ -22,7 +22,7 @@ from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.kinds import span, task_dataset, task_table
 from albert_tf.pipelines import finetuning
 from albert_tf.records import input_pipeline
-from albert_tf.tasks import finetuned_model, inference, predictions, recipes, run_report
+from albert_tf.tasks import finetuned_model, inference, predictions, recipes
 from albert_tf.train import devices, train_state
 from albert_tf.train_config import FinetuneConfig
 
@@ -97,17 +97,12 @@ def test_patience_is_chosen_on_dev_and_taken_by_all_that_predict(
     assert predict(folder, folders[kind][1], tmp_path / "all", exit_patience=3) == pytest.approx(
         {**scores, METRICS[kind]: curve[2][METRICS[kind]]}, abs=1
     )
-    texts = {f"e{row}": ("a",) for row in range(10)}
-    dev = task_dataset.read(folders[kind][1])
-    run_report.write(str(folder), [run_report.Evaluated("dev", dev, lambda: texts)])
-    assert "Patience 1 is taken" in (folder / "report.md").read_text()
     # Another split takes what was best on dev, and so does a model that is loaded.
     test = write_folder(tmp_path / "test", kind, vocabulary, split="test", number=4)
     predict(folder, test, folder, scored=False)
     exported = export_source.read(ExportConfig(source=SourceConfig(checkpoint=str(folder))))
     ids = {name: tf.ones([2, 5], tf.int32) for name in exported.inputs}
     assert exported.options.run_config.exit_patience == 1
-    assert exported.options.exits == curve
     assert {*exported.compute_outputs(ids)["num_layers"].numpy()} <= {2, 3}
     loaded = albert_tf.load(str(folder))
     [answer] = loaded.predict(["a b"])
