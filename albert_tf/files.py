@@ -10,7 +10,6 @@ that a program writes for itself holds its own, see `seal`; a folder that appear
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -21,7 +20,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -33,6 +32,8 @@ LOCK = ".lock"
 SEAL = "sha256"
 HASHES = "sha256.json"
 T = TypeVar("T")
+# What the system says of a file system without locks.
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 # Files by which readers and servers know a folder.
 _TELLS_COMPLETE = re.compile(r"(.*/)?(saved_model\.pb|model\.xml|manifest\.json|.*\.index)")
 
@@ -186,26 +187,36 @@ def _making_locked(folder: str, siblings: re.Pattern) -> Iterator[None]:
         return
     parent = os.path.dirname(folder) or "."
     for name in filter(siblings.fullmatch, os.listdir(parent)):
-        with contextlib.suppress(OSError), _locking(os.path.join(parent, name)):
-            shutil.rmtree(os.path.join(parent, name))
-    unlocked = f"{folder}.new"
-    os.mkdir(unlocked)
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # a file system without locks
-            stack.enter_context(_locking(unlocked))
-        os.rename(unlocked, folder)  # it has the lock from the moment that it has its name
+        left = os.path.join(parent, name)
+        with contextlib.suppress(OSError), _locking(f"{left}{LOCK}") as has_locks:
+            if has_locks:
+                shutil.rmtree(left)
+    with _locking(f"{folder}{LOCK}"):
+        os.mkdir(folder)
         yield
 
 
 @contextlib.contextmanager
-def _locking(folder: str) -> Iterator[None]:
-    """Within, the folder is locked; `OSError` if it is locked, or there are no locks."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def _locking(path: str, *, waits: bool = False) -> Iterator[bool]:
+    """Within, this process has the lock of a file; yields False on a file system without locks.
+
+    The system drops the lock with the process, however that ends. Raises `TimeoutError` if
+    another process has it, unless it `waits`.
+    """
+    import filelock  # in 30 ms, which not every program needs
+
+    lock = filelock.FileLock(path, timeout=-1 if waits else 0)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        lock.acquire()
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    try:
+        yield lock.is_locked
     finally:
-        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            os.remove(path)  # a process that waits for this very file looks whether it is gone
+        lock.release()
 
 
 def _rename_folder(old: str, new: str) -> None:
@@ -234,7 +245,6 @@ def _rename_folder(old: str, new: str) -> None:
 def locking_folder(path: str, lock: str = LOCK, *, waits: bool = False) -> Iterator[None]:
     """Within, no second process takes this lock of the folder, which is made if need be.
 
-    The lock is `flock` on a file in it: the system drops it with the process, however that ends.
     Remote stores (gs://...) and file systems without locks have none: there a second process goes
     unnoticed. A folder that was made and is empty is removed again.
 
@@ -244,36 +254,22 @@ def locking_folder(path: str, lock: str = LOCK, *, waits: bool = False) -> Itera
         yield
         return
     made = make_folders(path)
-    name = os.path.join(path, lock)
-    file = _lock(name, waits)
-    try:
-        yield
-    finally:
-        with file, contextlib.suppress(OSError):  # a folder that is not empty, or is gone
-            os.remove(name)
-            for folder in made:
-                folder.rmdir()
-
-
-def _lock(path: str, waits: bool) -> IO[str]:
-    """Opens a file and locks it, unless its last owner has just removed it."""
-    while True:
-        make_folders(os.path.dirname(path))  # which the last owner may have removed
-        file = open(path, "a+")  # noqa: SIM115
+    with contextlib.ExitStack() as stack:
+        stack.callback(_remove_empty, made)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-        except BlockingIOError:
-            file.close()
+            stack.enter_context(_locking(os.path.join(path, lock), waits=waits))
+        except TimeoutError:
             raise UserError(
-                f"{os.path.dirname(path)} is in use by another process. Wait until it has ended, "
-                "stop it, or take another folder."
+                f"{path} is in use by another process. Wait until it has ended, stop it, or take "
+                "another folder."
             ) from None
-        except OSError:  # a file system without locks
-            return file
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-                return file
-        file.close()
+        yield
+
+
+def _remove_empty(folders: Iterable[pathlib.Path]) -> None:
+    with contextlib.suppress(OSError):  # a folder that is not empty, or is gone
+        for folder in folders:
+            folder.rmdir()
 
 
 @contextlib.contextmanager
