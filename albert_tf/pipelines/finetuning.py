@@ -16,7 +16,7 @@ from albert_tf.data_prep.task_data import task_cache
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import require
 from albert_tf.kinds import task_dataset
-from albert_tf.kinds.base import Task, TaskSplit
+from albert_tf.kinds.base import Predictions, Task, TaskSplit
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.objectives.objective import Objective
 from albert_tf.run_record import RunRecord
@@ -174,33 +174,19 @@ def evaluate(
 
     Returns the scores, none if not `scored`, and the path of the predictions file.
     """
-    config, checkpoint, task = model.config, model.checkpoint, dataset.task
-    config = dataclasses.replace(config, exit_patience=None)  # all heads, which are compared
-    logging.info(f"{checkpoint.source}: evaluated in {config.dtype}")
+    task, checkpoint, examples = dataset.task, model.checkpoint, dataset.examples
     data = {f"data.{name}": value for name, value in dataset.description.items()}
     multi_worker.check_same(strategy, data | {"scored": scored})
-    num_branches = devices.choose_num_branches(config, strategy)
-    devices.share_cores(num_branches)
-    with strategy.scope():
-        network, _ = model.task.make_model(config, is_new=False)
-    matching.assign_task_weights(checkpoint, network, with_head=True, log_level=logging.DEBUG)
-    arguments = (config, strategy, network, dataset)
     split = dataset.manifest["settings"]["split"]
-    more: dict[str, Any] = {}
-    if config.early_exit:
-        chooses = scored and split == "dev"
-        predicted, more = exits.predict(
-            model, *arguments, scores=chooses, num_branches=num_branches
-        )
-    else:
-        predicted = inference.make_predict(*arguments, num_branches=num_branches)()
+    is_tuned = scored and split == "dev"
+    predicted, more = _predict(model, strategy, dataset, chooses=is_tuned)
     thresholds = {}
-    if scored and split == "dev":
-        thresholds = task.kind.learn.tune_thresholds(task, dataset.examples, predicted)
+    if is_tuned:
+        thresholds = task.kind.learn.tune_thresholds(task, examples, predicted)
     elif task.kind.learn.has_label_thresholds:
         thresholds = finetuned_model.read_thresholds(checkpoint)
     predicted = task.kind.learn.apply_thresholds(task, predicted, thresholds)
-    scores = predictions.score(task, dataset.examples, predicted) if scored else {}
+    scores = predictions.score(task, examples, predicted) if scored else {}
     # Predictions of another task's examples, AX by a model of MNLI, stand next to those of its own.
     name = f"{split}-{task.name}" if task != model.task else split
     path = os.path.join(output_dir, run_files.predictions_file(name))
@@ -210,10 +196,35 @@ def evaluate(
     source = {"split": split, "checkpoint": checkpoint.source}
     predictions.write(path, task, predicted, **source, data=dataset.origin)
     if scores:
-        predictions.warn_if_constant(task, dataset.examples, predicted, config.learning_rate)
-        table = task.kind.learn.score_labels(task, dataset.examples, predicted)
+        predictions.warn_if_constant(task, examples, predicted, model.config.learning_rate)
+        table = task.kind.learn.score_labels(task, examples, predicted)
         more |= {run_files.BY_LABEL: table, run_files.THRESHOLDS: thresholds}
-        content = {"task": task.name, **source, "num_examples": len(dataset.examples)}
+        content = {"task": task.name, **source, "num_examples": len(examples)}
         content |= {"metrics": scores, **{key: value for key, value in more.items() if value}}
         files.write_sealed(os.path.join(output_dir, run_files.metrics_file(name)), content)
     return scores, path
+
+
+def _predict(
+    model: FinetunedModel,
+    strategy: tf.distribute.Strategy,
+    dataset: TaskDataset,
+    *,
+    chooses: bool,
+) -> tuple[Predictions, dict[str, Any]]:
+    """Returns the predictions, and with heads after each layer what metrics say of the patience.
+
+    `chooses` says whether the patience is the best on these data.
+    """
+    # All heads, which are compared.
+    config = dataclasses.replace(model.config, exit_patience=None)
+    logging.info(f"{model.checkpoint.source}: evaluated in {config.dtype}")
+    num_branches = devices.choose_num_branches(config, strategy)
+    devices.share_cores(num_branches)
+    with strategy.scope():
+        network, _ = model.task.make_model(config, is_new=False)
+    matching.assign_task_weights(model.checkpoint, network, with_head=True, log_level=logging.DEBUG)
+    arguments = (config, strategy, network, dataset)
+    if config.early_exit:
+        return exits.predict(model, *arguments, scores=chooses, num_branches=num_branches)
+    return inference.make_predict(*arguments, num_branches=num_branches)(), {}
