@@ -211,12 +211,16 @@ def _locking(path: str, *, waits: bool = False) -> Iterator[bool]:
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(lock.release)
+        # First: a process that waits for this very file looks whether it is gone.
+        stack.callback(_remove_quietly, path)
         yield lock.is_locked
-    finally:
-        with contextlib.suppress(OSError):
-            os.remove(path)  # a process that waits for this very file looks whether it is gone
-        lock.release()
+
+
+def _remove_quietly(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.remove(path)
 
 
 def _rename_folder(old: str, new: str) -> None:
@@ -253,16 +257,20 @@ def locking_folder(path: str, lock: str = LOCK, *, waits: bool = False) -> Itera
     if is_remote(path):
         yield
         return
-    made = make_folders(path)
     with contextlib.ExitStack() as stack:
-        stack.callback(_remove_empty, made)
-        try:
-            stack.enter_context(_locking(os.path.join(path, lock), waits=waits))
-        except TimeoutError:
-            raise UserError(
-                f"{path} is in use by another process. Wait until it has ended, stop it, or take "
-                "another folder."
-            ) from None
+        has_lock = False
+        while not has_lock:
+            stack.callback(_remove_empty, make_folders(path))
+            try:
+                stack.enter_context(_locking(os.path.join(path, lock), waits=waits))
+                has_lock = True
+            except (FileNotFoundError, FileExistsError):  # its last owner removes the folder
+                continue
+            except TimeoutError:
+                raise UserError(
+                    f"{path} is in use by another process. Wait until it has ended, stop it, or "
+                    "take another folder."
+                ) from None
         yield
 
 

@@ -71,7 +71,7 @@ def make(folder, output, config=DATA, words="words.txt"):
         input_files=[f"{folder}/rows.jsonl"],
         vocabulary=str(vocabulary) if vocabulary.exists() else write_vocabulary(vocabulary),
         output_dir=str(output),
-        driver=tiny_records.ALONE,
+        workers=tiny_records.ALONE,
         words=words and f"{folder}/{words}",
     )
 
