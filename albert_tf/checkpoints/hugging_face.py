@@ -229,13 +229,17 @@ def choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
     """The first class of which the checkpoint has all weights, and their published names.
 
     Other weights have no place there, such as the head for SQuAD 2.0, the pooler next to a head for
-    SQuAD 1.1, or the heads over phonemes. Raises `UserError` if every class would lack weights, and
+    SQuAD 1.1, the heads over phonemes, or a classifier whose kind no class has. Raises `UserError` if every class would lack weights, and
     make some up.
     """
     parts = weight_names.parts(checkpoint.config)
     is_of_phonemes = parts[weight_names.WORDS_BEHIND].keys() <= checkpoint.weights.keys()
+    kind = checkpoint.run.get("task", {}).get("kind")
+    classified = [x for row in CLASSES.values() if CLASSIFIER in row.parts for x in row.kinds]
     for class_name in (_BARE_CLASS,) if is_of_phonemes else CLASSES:
         known = CLASSES[class_name].parts
+        if CLASSIFIER in known and kind not in (None, *classified):
+            continue
         names = {name for part in known for name in parts[part]}
         if names <= checkpoint.weights.keys():
             is_single = CLASSIFIER in known and len(checkpoint.weights["output_bias"]) == 1

@@ -1,7 +1,7 @@
 """Regression: a text, or a pair of texts, has a number."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class RegressionData(TextData):
 class RegressionLearn(Learn):
     """Squared errors; correlations."""
 
-    metrics = ("pearson", "spearman")
+    metrics: ClassVar[tuple[str, ...]] = ("pearson", "spearman")
 
     def make_loss(self, config: FinetuneConfig) -> Any:
         return super().make_loss(config)._replace(has_accuracy=False)

@@ -18,8 +18,7 @@ class DataArguments:
     task: str = setting(f"{', '.join(task_table.TASKS)} or own", task_table.OWN)
     source: DataSource = field(default_factory=DataSource)
     kind: str = setting(
-        "own: or regression, multiple_choice, sentence_embedding, multi_label, "
-        "token_classification",
+        f"own: {', '.join(x for x, kind in task_table.KINDS.items() if kind.learn.metrics)}",
         task_table.DEFAULT_KIND,
     )
     labels: tuple[str, ...] = setting(

@@ -1,5 +1,6 @@
 """Tests of converting: no weight is lost, differences are logged, failures leave no files."""
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -12,7 +13,7 @@ import tiny_checkpoints
 import tiny_run
 from refusals import one_line
 
-from albert_tf.checkpoints import formats, model_checkpoint
+from albert_tf.checkpoints import formats, hugging_face, model_checkpoint
 from albert_tf.model import weight_names
 
 ROOT = Path(__file__).parents[2]
@@ -144,6 +145,13 @@ def test_fine_tuned_checkpoints_of_the_published_code(tmp_path, task, kind, left
     tiny_checkpoints.assert_same(
         formats.read(str(tmp_path / "hf")), model_checkpoint.select_weights(made, kept)
     )
+
+
+def test_a_classifier_of_a_kind_that_no_class_has_is_left_out():
+    made = tiny_checkpoints.make(model="bare", more=HEADS["race"])
+    for kind, name in (("multiple_choice", "AlbertForMultipleChoice"), ("counts", "AlbertModel")):
+        of_kind = dataclasses.replace(made, run={"task": {"kind": kind}})
+        assert hugging_face.choose_class(of_kind)[0] == name
 
 
 def test_a_fine_tuned_model_needs_no_sentence_head_but_all_of_its_own(tmp_path, convert):
