@@ -229,8 +229,8 @@ def choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
     """The first class of which the checkpoint has all weights, and their published names.
 
     Other weights have no place there, such as the head for SQuAD 2.0, the pooler next to a head for
-    SQuAD 1.1, the heads over phonemes, or a classifier whose kind no class has. Raises `UserError` if every class would lack weights, and
-    make some up.
+    SQuAD 1.1, the heads over phonemes, or a classifier whose kind no class has. Raises `UserError`
+    if every class would lack weights, and make some up.
     """
     parts = weight_names.parts(checkpoint.config)
     is_of_phonemes = parts[weight_names.WORDS_BEHIND].keys() <= checkpoint.weights.keys()
