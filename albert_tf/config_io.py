@@ -12,7 +12,6 @@ from absl import logging
 from albert_tf import files
 from albert_tf.config import DEAD_KEYS, PROBLEM_TYPE, AlbertConfig, preset
 from albert_tf.errors import UserError, require
-from albert_tf.run_files import RUN
 
 T = TypeVar("T")
 to_dict = dataclasses.asdict
@@ -70,7 +69,8 @@ def find_file(path: str) -> str:
 def read_file(path: str) -> dict[str, Any]:
     """Returns the fields in a config file, as of `find_file`, or in `run.json` of a run."""
     values = files.read_object(find_file(path), "--config")
-    return values.get("config", values) if os.path.basename(path) == RUN else values
+    inner = values.get("config")
+    return inner if isinstance(inner, dict) else values
 
 
 def load(cls: type[T], path: str | None, overrides: Sequence[str] = (), defaults: Any = None) -> T:

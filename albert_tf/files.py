@@ -33,7 +33,7 @@ SEAL = "sha256"
 HASHES = "sha256.json"
 T = TypeVar("T")
 # What the system says of a file system without locks.
-_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EIO}
 # Files by which readers and servers know a folder.
 _TELLS_COMPLETE = re.compile(r"(.*/)?(saved_model\.pb|model\.xml|manifest\.json|.*\.index)")
 
@@ -186,10 +186,11 @@ def _making_locked(folder: str, siblings: re.Pattern) -> Iterator[None]:
         yield
         return
     parent = os.path.dirname(folder) or "."
-    for name in filter(siblings.fullmatch, os.listdir(parent)):
+    names = {name.removesuffix(LOCK) for name in os.listdir(parent)}
+    for name in filter(siblings.fullmatch, names):
         left = os.path.join(parent, name)
         with contextlib.suppress(OSError), _locking(f"{left}{LOCK}") as has_locks:
-            if has_locks:
+            if has_locks and os.path.exists(left):
                 shutil.rmtree(left)
     with _locking(f"{folder}{LOCK}"):
         os.mkdir(folder)
@@ -205,7 +206,8 @@ def _locking(path: str, *, waits: bool = False) -> Iterator[bool]:
     """
     import filelock  # in 30 ms, which not every program needs
 
-    lock = filelock.FileLock(path, timeout=-1 if waits else 0)
+    # A lock that is a mere file would outlive its process.
+    lock = filelock.FileLock(path, timeout=-1 if waits else 0, fallback_to_soft=False)
     try:
         lock.acquire()
     except OSError as error:
@@ -345,8 +347,8 @@ def read_as(path: str, kind: type[T], name: str = "") -> T:
 def parse_as(content: bytes, kind: type[T], path: str) -> T:
     """Returns JSON as a type, as `read_as` does; `path` is the file from which it comes."""
     try:
-        return msgspec.json.decode(content, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return msgspec.convert(parse_json(content, path, os.path.basename(path)), kind)
+    except (msgspec.ValidationError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}. Restore it.") from None
 
 

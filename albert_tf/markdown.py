@@ -34,7 +34,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def escape(text: object) -> str:
     """Returns Markdown, in one line, that shows a text as it is."""
     line = re.sub(r"\s+", " ", html.escape(str(text), quote=False))
-    return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", line)
+    line = re.sub(r"([\\`*_\[\]|#~])", r"\\\1", line)
+    return re.sub(r"^(\s*\d*)([-+.)])(?=\s)", r"\1\\\2", line)  # or it begins a list
 
 
 def code(text: str, language: str = "") -> str:

@@ -138,7 +138,7 @@ def find_folder(path: str, name: str = RUN) -> str | None:
     # The best checkpoint is one level down.
     for folder in (path, *((beside, os.path.dirname(beside)) if is_prefix else ())):
         if tf.io.gfile.exists(os.path.join(folder, name)):
-            return folder
+            return folder or "."
     return None
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 import re
 import sys
 import typing
@@ -22,7 +23,7 @@ Size = Annotated[int, Meta(ge=1, le=1_000_000)]
 Length = Annotated[int, Meta(ge=3, le=INT32_MAX)]  # [CLS], a token and [SEP]
 NonNegative = Annotated[float, Meta(ge=0, le=_FLOAT_MAX)]
 AboveZero = Annotated[float, Meta(gt=0, le=_FLOAT_MAX)]
-AnyFloat = Annotated[float, Meta(ge=-_FLOAT_MAX, le=_FLOAT_MAX)]
+AnyFloat = Annotated[float, Meta(le=_FLOAT_MAX)]
 Megabytes = Annotated[float, Meta(ge=0.001, le=1e6)]
 Share = Annotated[float, Meta(gt=0, lt=1)]
 Probability = Annotated[float, Meta(ge=0, lt=1)]
@@ -89,15 +90,24 @@ def check(config: Any) -> None:
         if "choices" in about and value is not None:
             require_choice(name, value, about["choices"])
         try:
-            object.__setattr__(config, name, msgspec.convert(value, kinds[name]))
+            plain = _to_plain(value)
+            object.__setattr__(config, name, msgspec.convert(plain, kinds[name]))
         except msgspec.ValidationError as error:
             raise UserError(_explain(name, value, error)) from None
+
+
+def _to_plain(value: Any) -> Any:
+    """Returns scalars of NumPy as numbers, and paths as strings."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value.item() if getattr(value, "shape", None) == () else value
 
 
 def _explain(name: str, value: object, error: msgspec.ValidationError) -> str:
     """Returns a sentence for an error such as "Expected `int` >= 1 - at `$[0]`"."""
     text, _, place = str(error).partition(" - at ")
     expected = text.removeprefix("Expected ").partition(", got ")[0]
+    expected = expected.replace("Number out of range", "a smaller number")
     for operator, words in _BOUNDS.items():
         expected = re.sub(rf"`\w+` {operator} ", f"{words} ", expected)
     return f"{name}{place.strip('`$')} must be {expected}, not {to_one_line(value)}."

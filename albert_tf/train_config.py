@@ -2,7 +2,9 @@
 
 import dataclasses
 import math
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from albert_tf import settings
 from albert_tf.config import AlbertConfig
@@ -78,7 +80,7 @@ class TrainConfig:
         "compile the step with XLA. Unset: on for one GPU, off for CPUs", None
     )
     seed: Count = setting("of weights, dropout and the order of the data", 12345)
-    shuffle_buffer_size: int = setting("records", 10_000)
+    shuffle_buffer_size: Annotated[int, Meta(ge=1, le=100_000_000)] = setting("records", 10_000)
     steps_per_loop: int = setting(
         "updates that run on the device before the host reports and answers SIGTERM", 100, host=True
     )
@@ -107,10 +109,11 @@ class TrainConfig:
         )
         require(self.eval_steps > 0 or not self.patience, "patience needs eval_steps: set both.")
         schedule_steps = self.num_train_steps - self.first_schedule_step
+        first = f" - first_schedule_step {self.first_schedule_step}"
         require(
             self.num_warmup_steps < schedule_steps or not self.num_train_steps,
             f"num_warmup_steps {self.num_warmup_steps} is not below num_train_steps "
-            f"{self.num_train_steps} - first_schedule_step {self.first_schedule_step}. Set them.",
+            f"{self.num_train_steps}{first if self.first_schedule_step else ''}. Set them.",
         )
         require(
             self.num_warmup_steps + self.num_decay_steps <= schedule_steps

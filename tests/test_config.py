@@ -1,12 +1,15 @@
 import dataclasses
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 from repository import ROOT
 
 from albert_tf import config, config_io, files
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.errors import UserError
+from albert_tf.export.export_config import SourceConfig
 from albert_tf.train_config import FinetuneConfig, PretrainConfig
 
 # What a published albert_config.json of version 2 holds.
@@ -65,6 +68,7 @@ MISTAKES = [
     (PRETRAIN, "num_train_steps=0", "num_train_steps must be at least 1"),
     (PRETRAIN, "num_warmup_steps=-1", "num_warmup_steps must be at least 0"),
     (PRETRAIN, "train_batch_size=10000000", "train_batch_size must be at most 1000000"),
+    (PRETRAIN, "shuffle_buffer_size=200000000", "shuffle_buffer_size must be at most 100000000"),
     (PRETRAIN, "seed=99999999999999999999", "seed must be at most 2147483647"),
     (PRETRAIN, "max_grad_norm=0", "max_grad_norm must be more than 0.0, not 0"),
     (PRETRAIN, "max_seq_length=long", "max_seq_length must be `int`, not 'long'"),
@@ -150,6 +154,12 @@ def test_pretraining_defaults_are_the_papers():
     assert (paper.learning_rate, paper.num_warmup_steps) == (0.00176, 3125)
     assert (paper.optimizer, paper.bias_correction, paper.max_grad_norm) == ("lamb", False, 1.0)
     assert (paper.max_seq_length, paper.max_predictions_per_seq) == (512, 20)
+
+
+def test_scalars_of_numpy_and_paths_are_plain_values():
+    config = FinetuneConfig(learning_rate=np.float64(1e-5), max_seq_length=np.int64(64))
+    assert (type(config.learning_rate), type(config.max_seq_length)) == (float, int)
+    assert SourceConfig(checkpoint=Path("run")).checkpoint == "run"
 
 
 def test_what_may_be_zero():

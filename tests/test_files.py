@@ -107,19 +107,20 @@ class Written(msgspec.Struct):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"steps": [1, "2"]}', "Expected `int`, got `str` - at `$.steps[1]`"),
-        ('{"step": []}', "Object missing required field `steps`"),
-        ('{"steps": [1', "Input data was truncated"),
-        ("[" * 99_999, "Expected `object`, got `array`"),
+        ('{"steps": [1, "2"]}', "is damaged: Expected `int`, got `str` - at `$.steps[1]`. Restore"),
+        ('{"step": []}', "is damaged: Object missing required field `steps`. Restore it."),
+        ('{"steps": [1', "is not JSON"),
+        ("[" * 99_999, "is damaged: maximum recursion depth exceeded"),
     ],
 )
 def test_the_first_wrong_field_of_a_file_is_named(folder, content, message):
-    (folder / "x.json").write_text('{"steps": [1], "more": 2}')
+    (folder / "x.json").write_text('{"steps": [1], "more": [NaN, "\\ud800"]}')
     assert files.read_as("x.json", Written) == Written([1])
     (folder / "x.json").write_text(content)
     with pytest.raises(UserError) as caught:
         files.read_as("x.json", Written)
-    assert str(caught.value) == f"x.json is damaged: {message}. Restore it."
+    assert message in str(caught.value)
+    assert "x.json" in str(caught.value)
 
 
 def test_a_pipe_is_refused(folder):
@@ -172,9 +173,10 @@ def test_a_folder_that_fails_leaves_no_parents(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_file_systems_and_stores_without_locks(tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EINVAL])
+def test_file_systems_and_stores_without_locks(tmp_path, monkeypatch, number):
     def refuse(*_):
-        raise OSError(errno.ENOLCK, "No locks available")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     with files.locking_folder(str(tmp_path)), files.locking_folder("gs://bucket/run"):

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,9 +32,9 @@ Labels = Sequence[Any] | None
 
 
 class Model(NamedTuple):
-    """A model to train: its present weights, its task if it has one, and its config."""
+    """A model to train: what returns its present weights, its task if any, and its config."""
 
-    checkpoint: ModelCheckpoint
+    read_weights: Callable[[], ModelCheckpoint]
     task: Task | None
     run_config: FinetuneConfig
 
@@ -102,7 +102,7 @@ def _make_start(model: Model, folder: str, *, init_head: bool) -> Start:
 
     Raises `UserError` if the run in `folder` started from others.
     """
-    path, snapshot = os.path.join(folder, "start"), model.checkpoint
+    path, snapshot = os.path.join(folder, "start"), model.read_weights()
     if not tf.io.gfile.exists(path):
         formats.write_folder(snapshot, path)
     start = Start(init_checkpoint=path, init_head=init_head)

@@ -254,7 +254,7 @@ class LoadedModel:
             self._folder = tempfile.TemporaryDirectory(prefix="albert-fit-")
             output_dir = self._folder.name
         changes = {"num_train_steps": 0, "num_train_epochs": epochs, **changes}
-        model = fitting.Model(self._snapshot(), self.task, self.run_config)
+        model = fitting.Model(self._snapshot, self.task, self.run_config)
         run, scores = fitting.fit(model, inputs, labels, dev, kind, output_dir, changes)
         loaded = load(run)
         self._networks.clear()
@@ -399,7 +399,7 @@ class LoadedModel:
         Warns of texts that lose their ends. `choices` are what `compute` depends on beside the
         model; it takes ids [N, S], of choices [N, C * S].
         """
-        if (key := (id(self.model), choices)) not in self._networks:
+        if (key := (id(self.model), self.run_config, choices)) not in self._networks:
             names = (*TOKENS, *kind.answer.more_inputs)
             labels = self.task.labels if self.task else ()
             number = len(labels) if kind.answer.rank == 3 else 1

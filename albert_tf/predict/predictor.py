@@ -98,15 +98,16 @@ def from_export(folder: str, names: Sequence[Sequence[str]] = ()) -> Predictor:
     Raises `UserError` if it is damaged, takes token ids only, or has no such signature.
     """
     functions = saved_model.load(folder)
-    function = functions[serving_api.DEFAULT]
+    function = functions.get(serving_api.DEFAULT)
     if names:
         taken = {frozenset(x.structured_input_signature[1]): x for x in functions.values()}
         function = next((taken[key] for key in map(frozenset, names) if key in taken), None)
-        if function is None:
-            raise UserError(
-                f"--model: {folder} takes other inputs than --text, or --text and --second_text. "
-                "Its MODEL.md lists them; give them in a file, as --input."
-            )
+    if function is None:
+        wanted = "--text, or --text and --second_text" if names else "texts"
+        raise UserError(
+            f"--model: {folder} takes other inputs than {wanted}. "
+            "Its MODEL.md lists them; give them in a file, as --input."
+        )
     inputs = function.structured_input_signature[1]
     if any(spec.dtype != tf.string for spec in inputs.values()):
         raise UserError(f"{folder} takes token ids. Export it without --text=false.")

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.kinds.base import Kind, Records
+from albert_tf.kinds.spans.qa_windows import WINDOWS
 from albert_tf.model import xla
 from albert_tf.records import features
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -64,15 +65,17 @@ class TextNetwork:
     def _make_batches(self, records: Records, order: np.ndarray, size: int) -> Iterator[Batch]:
         begins = range(0, records.size, size)
         if self.kind.data.window_noun:  # their outputs, of each token, must have one length
-            batch = self.make_batch(records.make_batch(slice(None)))
-            yield from ({name: x[k : k + size] for name, x in batch.items()} for k in begins)
+            windows = records.arrays[WINDOWS]
+            longest = int((windows.firsts + windows.lengths).max()) + 1  # with the last [SEP]
+            parts = (records.make_batch(slice(k, k + size)) for k in begins)
+            yield from (self.make_batch(part, longest) for part in parts)
         else:
             yield from (self.make_batch(records.make_batch(order[k : k + size])) for k in begins)
 
-    def make_batch(self, arrays: Arrays) -> Batch:
+    def make_batch(self, arrays: Arrays, longest: int = 2) -> Batch:
         """Returns the inputs, [N, S] or [N, C, S], as long as the longest sequence."""
         given = {x: np.reshape(arrays[x], self.shape) for x in self.inputs if x in arrays}
-        longest = max(int(given[features.INPUT_MASK].sum(-1).max()), 2)
+        longest = max(int(given[features.INPUT_MASK].sum(-1).max()), longest)
         return {name: tf.constant(x[..., :longest], tf.int32) for name, x in given.items()}
 
 

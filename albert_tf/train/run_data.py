@@ -70,6 +70,7 @@ class RunData:
         """
         if before := run_record.find(folder):
             more = {"start": before.start, "history": before.history, **more}
+            more["data"] = self.record.data or before.data
         vocabulary = os.path.join(folder, manifest.VOCABULARY)
         tokenization.copy_vocabulary(self.vocabulary, vocabulary)
         msgspec.structs.replace(self.record, **more).write(folder)

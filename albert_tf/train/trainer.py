@@ -16,6 +16,7 @@ from albert_tf.errors import require
 from albert_tf.lazy_tensorflow import PACKS_ONCE
 from albert_tf.objectives.objective import Objective
 from albert_tf.records import input_pipeline
+from albert_tf.run_files import RUN
 from albert_tf.run_record import FirstWeights
 from albert_tf.train import (
     devices,
@@ -71,7 +72,9 @@ class Trainer:
         with self._locked(), numerics.checking(self.debug_nans), tracked as track:
             before = self.data.record.find_same(folder, type(self.config))
             begin: Begin
-            if training_checkpoint.find_newest(folder):
+            if newest := training_checkpoint.find_newest(folder):
+                message = f"{folder} has {newest} and no {RUN}: it is not the whole of a run."
+                require(before is not None, f"{message} Restore it, or pass another --output_dir.")
                 begin = self._resume
             elif self.start.continue_from:
                 begin = self._go_on()

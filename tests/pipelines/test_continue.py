@@ -95,6 +95,16 @@ def test_a_run_killed_before_its_first_checkpoint_needs_the_flag_again(data, sho
     for name, value in tiny_run.all_tensors(workdir).items():
         np.testing.assert_array_equal(value, ended[name], err_msg=name)
     assert len(run_record.read(str(workdir)).history) == 1
+    os.remove(workdir / "run.json")
+    with pytest.raises(UserError, match=r"has .*model.ckpt-\d+ and no run.json"):
+        tiny_run.run(data, workdir, tiny_run.settings(**SETTINGS))
+
+
+def test_a_checkpoint_in_the_current_folder_is_of_the_run_there(short, monkeypatch):
+    monkeypatch.chdir(short)
+    for prefix in ("model.ckpt-6", "best/model.ckpt-6"):
+        if os.path.exists(f"{prefix}.index"):
+            assert run_record.find_folder(prefix) == "."
 
 
 def test_what_cannot_go_on_is_refused_and_nothing_is_written(data, short, tmp_path):

@@ -133,6 +133,9 @@ def test_an_export_answers_texts(names, texts, run_program, tmp_path, capsys):
     other = texts[:1] if len(names) > 1 else [*texts, "--second_text=a"]
     message = run_program(PROGRAM, f"--model={tmp_path}/models", *other)
     assert "takes other inputs than --text, or --text and --second_text" in message
+    tf.saved_model.save(tf.Module(), f"{tmp_path}/models/4")  # as a module of TF Hub
+    message = run_program(PROGRAM, f"--model={tmp_path}/models", *texts)
+    assert "takes other inputs than --text, or --text and --second_text" in message
 
 
 @pytest.mark.parametrize(
