@@ -85,6 +85,22 @@ def test_every_place_of_dropout_has_its_own_mask():
     assert len(sites) == len(set(sites)) == 1 + 3 * 8
 
 
+@pytest.mark.full
+@pytest.mark.parametrize(("dtype", "in_a_graph"), [("float32", True), ("mixed_bfloat16", False)])
+def test_rematerialization_changes_no_gradient(dtype, in_a_graph):
+    def step(**way):
+        model = make(DROPOUT, dtype=dtype, **way)
+
+        def compute():
+            return tiny.loss_and_gradients(model, tiny.batch(), seed=SEED)
+
+        return tf.function(compute)() if in_a_graph else compute()
+
+    plain = step()
+    assert_close(step(rematerialize=True), plain, 1e-6)
+    assert_close(step(layer_loop=True), plain, 1e-6)
+
+
 def test_rematerialization_computes_blocks_again():
     model = make(tiny.config(), rematerialize=True)
     operations = graph_of(lambda batch: tiny.loss_and_gradients(model, batch), tiny.batch())
