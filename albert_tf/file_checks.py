@@ -47,12 +47,12 @@ def to_text(content: bytes, place: str) -> str:
 def refuse_twice(
     pairs: list[tuple[str, Any]], among: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """A JSON object, given its pairs; `ValueError` if a key, `among` these, is there twice."""
+    """Returns a JSON object from its pairs; `ValueError` if a key, `among` these, is repeated."""
     content = dict(pairs)
     if len(content) < len(pairs):
         for key, number in Counter(key for key, _ in pairs).items():
             if number > 1 and (among is None or key in among):
-                raise ValueError(f"the key {key!r} is there twice")
+                raise ValueError(f"the key {key!r} appears twice")
     return content
 
 

@@ -129,9 +129,9 @@ def is_run(folder: str) -> bool:
 
 
 def find_folder(path: str, name: str = RUN) -> str | None:
-    """The folder of a run, or of the run that wrote a checkpoint, if it has a file of that name.
+    """Returns the folder of a run, or of the run that wrote a checkpoint, if it has such a file.
 
-    A folder of another format has none, though it lie in that of a run.
+    Checkpoints in other formats belong to no run, even inside a run's folder.
     """
     beside = os.path.dirname(path)
     is_prefix = tf.io.gfile.exists(f"{path}.index")

@@ -84,7 +84,7 @@ def test_json_is_written_for_readers_and_read_again(folder):
     [
         (None, r"'x\.json' is a folder, not a file\."),
         (b"a.txt", r"'x\.json' is not JSON: "),
-        (b'{"a": {"b": 1, "c": 2, "b": 1}}', r"'x\.json' is not JSON: the key 'b' is there twice"),
+        (b'{"a": {"b": 1, "c": 2, "b": 1}}', r"'x\.json' is not JSON: the key 'b' appears twice"),
         ('{\n"a": "é"}'.encode("latin-1"), r"'x\.json', line 2: this is not UTF-8\. Convert the"),
         ("{}".encode("utf-16"), r"'x\.json' is UTF-16: convert it to UTF-8 \(iconv"),
         ("{}".encode("utf-16-be"), r"'x\.json', line 1: there is a NUL byte, which no text has"),

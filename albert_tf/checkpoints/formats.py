@@ -84,7 +84,7 @@ def _write_hugging_face(checkpoint: ModelCheckpoint, folder: str) -> None:
     hugging_face_card.write(checkpoint, folder)
 
 
-# The first format with one of its files in a folder is that of the folder.
+# A folder has the first of these formats of which it holds a file.
 FORMATS: dict[str, Format] = {
     "albert_tf": Format(
         "a checkpoint of this project",

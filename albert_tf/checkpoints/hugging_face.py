@@ -105,7 +105,7 @@ CLASSES: Mapping[str, ModelClass] = {
 
 
 class _Config(msgspec.Struct):
-    """What `config.json` says of the head, and of the program that wrote it."""
+    """The fields of `config.json` for the head and for the program that wrote the file."""
 
     architectures: list[str] | None = None
     problem_type: str | None = None
@@ -114,7 +114,7 @@ class _Config(msgspec.Struct):
 
 
 class _TokenizerConfig(msgspec.Struct):
-    """What `tokenizer_config.json` says of segments."""
+    """The fields of `tokenizer_config.json` for segments."""
 
     tokenizer_class: str | None = None
     model_input_names: list[str] | None = None

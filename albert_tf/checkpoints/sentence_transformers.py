@@ -78,7 +78,7 @@ class _Module(msgspec.Struct):
 
 
 class _Settings(msgspec.Struct):
-    """What `config_sentence_transformers.json` says of prompts and of comparing vectors."""
+    """The fields of `config_sentence_transformers.json` for prompts and similarity."""
 
     prompts: dict[str, str | None] | None = None
     default_prompt_name: str | None = None

@@ -47,7 +47,7 @@ def read_config(workdir: str, continue_from: str, cls: type[T]) -> T:
 
 
 def lost_source_error(workdir: str) -> UserError:
-    """The error for a run that was killed before it had the checkpoint of the other one."""
+    """Returns the error for a run that was killed before it had copied the other's checkpoint."""
     return UserError(
         f"{workdir} was to go on from another run, and has no checkpoint yet. Name that run "
         "again with --continue_from, or take another --output_dir."

@@ -34,7 +34,7 @@ from albert_tf.train.start import NEW, Start, check_vocabulary
 from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import TrainConfig
 
-# Sets the first weights; returns whence they are, and values for `run.json`.
+# Sets the first weights; returns their source, for the log, and values for `run.json`.
 Begin = Callable[[TrainState, Stretch], tuple[str, dict[str, Any]]]
 
 

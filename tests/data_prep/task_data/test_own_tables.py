@@ -143,7 +143,7 @@ def test_labels_of_a_test_file_may_be_empty(write, task):
             "line 2.*no column 'te",
         ),
         ("dev.tsv", "text\tlabel\nx\tgood\ny\t\n", "line 3: the label 'label' is empty: give one"),
-        ("dev.jsonl", '{"text": "x", "text": "y"}\n', "line 1: .* the key 'text' is there twice"),
+        ("dev.jsonl", '{"text": "x", "text": "y"}\n', "line 1: .* the key 'text' appears twice"),
         ("dev.csv", " \n", "dev.csv is empty"),
         ("dev.json", '[{"text": "x"', "dev.json' is not JSON"),
         ("dev.csv", "text,label,text\nx,good,y\n", "dev.csv: 2 columns are called 'text'"),
