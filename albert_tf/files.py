@@ -3,9 +3,8 @@
 What a function here has written is on the disk when it returns: it survives a loss of power. A
 store of objects keeps what it has accepted.
 
-Checksums of formats that have none (JSON, vocabularies, safetensors, SavedModels): a JSON value
-that a program writes for itself holds its own, see `seal`; a folder that appears as a whole has
-`sha256.json`, {name: hash}. What has none, as of other programs, is read as it is.
+Checksums of formats that have none: a JSON object that is replaced while its folder lives holds its
+own (`write_sealed`); a folder that appears as a whole has `sha256.json`, {name: hash}.
 """
 
 import contextlib
@@ -19,7 +18,7 @@ import shutil
 import signal
 import sys
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -337,9 +336,10 @@ def read_json(path: str, name: str) -> Any:
 
 
 def read_as(path: str, kind: type[T], name: str = "") -> T:
-    """Reads a JSON file that this project wrote, as a `msgspec` struct or another type.
+    """Reads a JSON file as a type that `msgspec` knows: a struct, a dict with types, ...
 
-    Raises `UserError`, a line with the path of the first wrong field, if it does not fit.
+    Raises `UserError`, a line with the path of the first wrong field, if it does not fit, or does
+    not have its own hash. What has none, as files of other programs, is read as it is.
     """
     return parse_as(read_bytes(path, name or os.path.basename(path)), kind, path)
 
@@ -347,7 +347,14 @@ def read_as(path: str, kind: type[T], name: str = "") -> T:
 def parse_as(content: bytes, kind: type[T], path: str) -> T:
     """Returns JSON as a type, as `read_as` does; `path` is the file from which it comes."""
     try:
-        return msgspec.convert(parse_json(content, path, os.path.basename(path)), kind)
+        value = parse_json(content, path, os.path.basename(path))
+        if isinstance(value, dict) and (digest := value.pop(SEAL, None)):
+            require(
+                digest == _hash_values(value),
+                f"{path} is damaged: it does not have its own {SEAL}. Restore it; remove that "
+                "entry if you have changed the file yourself.",
+            )
+        return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}. Restore it.") from None
 
@@ -386,38 +393,22 @@ def parse_json(content: bytes, path: str, name: str) -> Any:
 
 
 def to_json(value: Any) -> bytes:
-    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+    """Returns a JSON value, which may hold structs, for a file."""
+    return (json.dumps(value, indent=2, ensure_ascii=False, default=_to_builtins) + "\n").encode()
 
 
-def seal(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a JSON object with the hash of its other keys, as `sha256`.
-
-    The hash is by way of JSON: tuples are lists there, and all keys strings.
-    """
-    content = json.dumps(json.loads(json.dumps(value)), sort_keys=True)
-    return {**value, SEAL: hashlib.sha256(content.encode()).hexdigest()}
+def _to_builtins(value: Any) -> Any:
+    return msgspec.to_builtins(value, enc_hook=str.__str__)  # strings of a class of their own
 
 
-def unseal(value: Any, place: str) -> Any:
-    """The value that was sealed; other values as they are. `UserError` if the hash is another."""
-    keys = value if isinstance(value, dict) else ()
-    rest = {name: value[name] for name in keys if name != SEAL}
-    if len(rest) < len(keys) and seal(rest) != value:
-        raise UserError(
-            f"{place} is damaged: it does not have its own {SEAL}. Restore it; remove that entry "
-            "if you have changed the file yourself."
-        )
-    return rest if keys else value
+def write_sealed(path: str, value: Any) -> None:
+    """Writes a struct or a JSON object with the SHA-256 of its values, which `read_as` checks."""
+    values = json.loads(to_json(value))  # tuples become lists, and all keys strings
+    write_json(path, {**values, SEAL: _hash_values(values)})
 
 
-def write_sealed(path: str, value: Mapping[str, Any]) -> None:
-    """Writes a JSON object in one piece with its own hash, so that both always agree."""
-    write_json(path, seal(value))
-
-
-def read_sealed(path: str, name: str) -> Any:
-    """Reads what `write_sealed` wrote, or any JSON; `UserError` if it is damaged."""
-    return unseal(read_json(path, name), path)
+def _hash_values(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def hash_file(path: str) -> str:

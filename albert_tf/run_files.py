@@ -1,4 +1,6 @@
-"""Names of the files in the folder of a run."""
+"""Names of the files in the folder of a run, and the metrics of a split in it."""
+
+from typing import TypedDict
 
 # What a run was made with: a `RunRecord`.
 RUN = "run.json"
@@ -15,11 +17,36 @@ WHICH = (BEST, NEWEST)
 # Checkpoints that stay: `keep_every`.
 KEPT = "kept"
 EVALUATION = "evaluation.json"
-# Keys of the metrics of a split.
-THRESHOLDS, BY_LABEL = "thresholds", "labels"
-EXITS, PATIENCE = "exits", "patience"  # scores of each patience; that which is best
-# A threshold of questions that may have no answer.
-NULL_ODDS = "null_odds"
+# Keys of `SplitMetrics`; and a threshold, of questions that may have no answer.
+THRESHOLDS, PATIENCE, NULL_ODDS = "thresholds", "patience", "null_odds"
+
+
+Numbers = dict[str, int | float]
+
+
+class _SplitMetrics(TypedDict):
+    task: str
+    split: str
+    num_examples: int
+    metrics: Numbers
+
+
+class SplitMetrics(_SplitMetrics, total=False):
+    """The scores of a model on a split, in `metrics-SPLIT.json`.
+
+    Attributes:
+        checkpoint: that was evaluated; a copy of a model does not say it.
+        labels: {label: {metric: score}} of tasks with labels.
+        thresholds: tuned on dev: of several labels, or of null odds, for the F1 that is served.
+        patience: with heads after each layer, the one with which all is predicted.
+        exits: of dev, the score and the mean number of layers with each patience.
+    """
+
+    checkpoint: str
+    labels: dict[str, Numbers]
+    thresholds: Numbers
+    patience: int
+    exits: list[Numbers]
 
 
 def metrics_file(split: str) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from albert_tf import files, settings
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError, require
+from albert_tf.errors import require
 from albert_tf.run_files import RUN
 from albert_tf.workfolder import refuse_difference
 
@@ -98,19 +98,13 @@ class RunRecord(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown
         return before
 
     def write(self, folder: str) -> None:
-        """Writes it in one piece, with its hash."""
-        values = msgspec.to_builtins(self, enc_hook=str.__str__)  # strings of a class of their own
-        files.write_sealed(os.path.join(folder, RUN), values)
+        files.write_sealed(os.path.join(folder, RUN), self)
 
 
 def read(folder: str) -> RunRecord:
     """Returns the record of a run; `UserError` if it is damaged, or the folder is not a run's."""
-    path = os.path.join(folder, RUN)
     require(is_run(folder), f"{folder!r} is not the folder of a run: it has no {RUN}.")
-    try:
-        return msgspec.convert(files.read_sealed(path, RUN), RunRecord)
-    except msgspec.ValidationError as error:
-        raise UserError(f"{path} is damaged: {error}. Restore it.") from None
+    return files.read_as(os.path.join(folder, RUN), RunRecord)
 
 
 def find(folder: str) -> RunRecord | None:

@@ -10,8 +10,8 @@
 A file under its last name is whole and on the disk; a folder with its last file is finished. So a
 killed program goes on with the same command, and does what is not done.
 
-`identity.json` says what the folder is made of. JSON objects have a checksum of their own, which is
-read with them; other files have one in their format, or `sha256.json` has it (see `files`).
+`identity.json` says what the folder is made of. JSON objects have a checksum of their own; other
+files have one in their format, or `sha256.json` has it (see `files`).
 """
 
 import contextlib
@@ -76,22 +76,6 @@ class WorkFolder:
         else:
             files.write_sealed(self.join(name), content)
 
-    def find_json(self, name: str) -> dict[str, Any] | None:
-        """Returns a JSON object that `put` wrote; None if it is missing or damaged."""
-        with contextlib.suppress(UserError):
-            return self.read_json(name)
-        return None
-
-    def read_json(self, name: str) -> dict[str, Any]:
-        """Returns a JSON object that `put` wrote; `UserError` if it is missing or damaged."""
-        path = self.join(name)
-        value = files.read_json(path, name)
-        items = value.items() if isinstance(value, dict) else ()
-        rest = {key: x for key, x in items if key != files.SEAL}
-        if not rest or files.seal(rest) != value:
-            raise UserError(f"{path} is damaged: it does not have its own checksum. {_REMEDY}")
-        return rest
-
     def check(self) -> None:
         """Raises `UserError` if something else is in the folder; names the first difference.
 
@@ -104,7 +88,7 @@ class WorkFolder:
             return
         if not self._is_begun():
             return
-        refuse_difference(self.path, self.read_json(IDENTITY), self.identity)
+        refuse_difference(self.path, files.read_as(self.join(IDENTITY), dict), self.identity)
 
     @contextlib.contextmanager
     def locked(self, share: int = 0, shares: int = 1) -> Iterator[None]:

@@ -15,7 +15,7 @@ from absl import logging
 from albert_tf import config_io, files
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.kinds import task_table
-from albert_tf.run_files import PATIENCE, THRESHOLDS
+from albert_tf.run_files import PATIENCE, THRESHOLDS, SplitMetrics
 from albert_tf.train_config import SentenceVectors
 
 NAME = "albert_tf.json"
@@ -30,7 +30,7 @@ class _Answers(msgspec.Struct):
 
     task: dict[str, Any] | None = None
     config: dict[str, Any] | None = None
-    metrics: list[dict[str, Any]] | None = None
+    metrics: list[SplitMetrics] | None = None
     step: int | None = None
     evaluation: dict[str, int | float] | None = None
     vectors: SentenceVectors = SentenceVectors()

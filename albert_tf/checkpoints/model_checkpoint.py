@@ -80,7 +80,7 @@ class ModelCheckpoint:
     @property
     def dev_metrics(self) -> Mapping[str, Any]:
         """Returns what the dev set says of it, with tuned thresholds; empty if nothing."""
-        return next((x for x in self.run.get("metrics", ()) if x.get("split") == "dev"), {})
+        return next((x for x in self.run.get("metrics", ()) if x["split"] == "dev"), {})
 
     @property
     def task_config(self) -> Mapping[str, Any] | None:

@@ -13,7 +13,7 @@ from albert_tf.checkpoints.model_checkpoint import ALBERT_CONFIG, ModelCheckpoin
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
-from albert_tf.run_files import COMMANDS, METRICS_LOG, RUN, metrics_file
+from albert_tf.run_files import COMMANDS, METRICS_LOG, RUN, SplitMetrics, metrics_file
 from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import SentenceVectors
 
@@ -61,7 +61,7 @@ def read(prefix: str) -> ModelCheckpoint:
         run = read_run(home, prefix)
         sizes = run["config"].get("albert")
     else:
-        sizes = files.unseal(files.read_object(config_path, ALBERT_CONFIG), config_path)
+        sizes = files.read_object(config_path, ALBERT_CONFIG)
         run = model_checkpoint.read_regression(sizes)
     # The length of pre-training is set by its records, and is not a limit of the model.
     values = run.get("config", {}) if "task" in run else {}
@@ -93,7 +93,7 @@ def read_run(folder: str, prefix: str) -> dict[str, Any]:
     made_with, names = run_record.read(folder), ("config", "task", "training_data", "train_files")
     run = {name: x for name in names if (x := getattr(made_with, name)) is not None}
     scores = sorted(tf.io.gfile.glob(os.path.join(folder, metrics_file("*"))))
-    metrics = [files.read_sealed(path, "metrics") for path in scores]
+    metrics = [files.read_as(path, SplitMetrics) for path in scores]
     name = f"/{os.path.basename(prefix)}"
     # An ensemble has a list of checkpoints.
     own = [x for x in metrics if str(x.get("checkpoint")).endswith(name)]

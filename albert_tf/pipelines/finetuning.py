@@ -163,14 +163,7 @@ def evaluate(
 
     Writes `predictions-SPLIT.json` (see `predictions`) to `output_dir`, and `metrics-SPLIT.json`;
     of another task than the model's (a model of MNLI also predicts its diagnostic)
-    `predictions-SPLIT-TASK.json`. Metrics are
-
-        {"task", "split", "checkpoint", "num_examples", "metrics": {name: value}}
-
-    also "labels", the scores of each, of tasks with labels, and "thresholds", tuned on dev: of
-    several labels, which are used for other splits, or of null odds, for the F1 that is served.
-    With heads after each layer also "patience", with which all else is predicted, and of dev
-    "exits", the score and the mean number of layers with each patience.
+    `predictions-SPLIT-TASK.json`. Metrics are `SplitMetrics`.
 
     Returns the scores, none if not `scored`, and the path of the predictions file.
     """
@@ -198,7 +191,7 @@ def evaluate(
     if scores:
         predictions.warn_if_constant(task, examples, predicted, model.config.learning_rate)
         table = task.kind.learn.score_labels(task, examples, predicted)
-        more |= {run_files.BY_LABEL: table, run_files.THRESHOLDS: thresholds}
+        more |= {"labels": table, "thresholds": thresholds}
         content = {"task": task.name, **source, "num_examples": len(examples)}
         content |= {"metrics": scores, **{key: value for key, value in more.items() if value}}
         files.write_sealed(os.path.join(output_dir, run_files.metrics_file(name)), content)

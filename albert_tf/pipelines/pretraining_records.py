@@ -158,13 +158,13 @@ def plan_phases(
     return stretches
 
 
-def _list_lengths(contents: dict[str, Any], config: PretrainConfig) -> dict[str, int]:
+def _list_lengths(contents: manifest.Manifest, config: PretrainConfig) -> dict[str, int]:
     """Those of a phase that its records must have: online masks have any number of predictions."""
     names = ["max_seq_length"] + ["max_predictions_per_seq"] * (not manifest.is_online(contents))
     return {name: getattr(config, name) for name in names}
 
 
-def _has_lengths(contents: dict[str, Any], config: PretrainConfig) -> bool:
+def _has_lengths(contents: manifest.Manifest, config: PretrainConfig) -> bool:
     return _list_lengths(contents, config).items() <= contents["settings"].items()
 
 
@@ -175,7 +175,7 @@ def read_masking(paths: Sequence[str], tokenizer: Tokenizer) -> OnlineMasking | 
     """
     names = ("ngram", "masked_lm_prob", "max_predictions_per_seq")
     manifests = manifest.read_all(paths)
-    by_folder = {
+    by_folder: dict[str, Any] = {
         folder: tuple(map(x["settings"].get, names)) if manifest.is_online(x) else None
         for folder, x in manifests.items()
     }

@@ -13,7 +13,7 @@ The vocabulary itself lies beside it, in `vocabulary/`.
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
@@ -22,27 +22,37 @@ from albert_tf.train_config import ONLINE, PAIR_TASKS, SENTENCE_TASKS
 
 NAME = "manifest.json"
 VOCABULARY = "vocabulary"
-FORMAT = 1
 REMAKE = (
     "Remove it and run create_pretraining_data again with the same flags: it makes what is missing."
 )
+
+
+class _Manifest(TypedDict):
+    format: Literal[1]
+    settings: dict[str, Any]
+    vocabulary: dict[str, int | str]
+    files: dict[str, int]
+
+
+class Manifest(_Manifest, total=False):
+    """The content of `manifest.json`; records of other programs need not have all of it."""
+
+    bytes: dict[str, int]
+    statistics: dict[str, Any]
 
 
 def write(directory: str, manifest: Mapping[str, Any]) -> None:
     """Writes the manifest of a folder whose records are complete."""
     paths = {name: os.path.join(directory, name) for name in manifest["files"]}
     sizes = {name: tf.io.gfile.stat(x).length for name, x in paths.items() if tf.io.gfile.exists(x)}
-    content = {"format": FORMAT, **manifest, **({"bytes": sizes} if sizes else {})}
+    content = {"format": 1, **manifest, **({"bytes": sizes} if sizes else {})}
     files.write_sealed(os.path.join(directory, NAME), content)
 
 
-def read(directory: str) -> dict[str, Any]:
+def read(directory: str) -> Manifest:
     """Reads a folder's manifest; `UserError` if there is none, or it is of another format."""
-    path = os.path.join(directory, NAME)
-    manifest = files.read_sealed(path, "records without a manifest, so unfinished or not made here")
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise UserError(f"{path} is not a manifest of format {FORMAT}. Create the records anew.")
-    return manifest
+    name = "records without a manifest, so unfinished or not made here"
+    return files.read_as(os.path.join(directory, NAME), Manifest, name)
 
 
 def check_size(path: str, manifest: Mapping[str, Any], remedy: str = REMAKE) -> None:
@@ -63,7 +73,7 @@ def has_size(path: str, manifest: Mapping[str, Any]) -> bool:
     return manifest.get("bytes", {}).get(os.path.basename(path), size) == size
 
 
-def read_all(paths: Sequence[str]) -> dict[str, dict[str, Any]]:
+def read_all(paths: Sequence[str]) -> dict[str, Manifest]:
     """Returns {folder: manifest} of the folders of record files."""
     return {folder: read(folder) for folder in sorted({os.path.dirname(path) for path in paths})}
 

@@ -69,7 +69,7 @@ def _choose(
     if not scores:
         config = choose_patience(finetuned.config, finetuned.checkpoint)
         patience = config.exit_patience or len(exits)
-        return exits[patience - 1].predictions, {run_files.PATIENCE: patience}
+        return exits[patience - 1].predictions, {"patience": patience}
     task, name = dataset.task, dataset.best_by
     values = [predictions.score(task, dataset.examples, x.predictions)[name] for x in exits]
     least = values[-1] - finetuned.config.exit_max_loss / (1 if task.kind.learn.is_percent else 100)
@@ -84,7 +84,7 @@ def _choose(
         f"patience {chosen.patience}: {chosen.layers:.2f} of {len(exits)} layers on average, "
         f"{name} {values[chosen.patience - 1]:.4g}; all layers {values[-1]:.4g}"
     )
-    return chosen.predictions, {run_files.PATIENCE: chosen.patience, run_files.EXITS: curve}
+    return chosen.predictions, {"patience": chosen.patience, "exits": curve}
 
 
 def choose_patience(config: FinetuneConfig, checkpoint: ModelCheckpoint) -> FinetuneConfig:

@@ -16,7 +16,7 @@ from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import UserError, require
 from albert_tf.kinds import task_dataset, task_table
 from albert_tf.kinds.base import Task, TaskSplit
-from albert_tf.run_files import BEST, THRESHOLDS, metrics_file
+from albert_tf.run_files import BEST, THRESHOLDS, SplitMetrics, metrics_file
 from albert_tf.tasks import recipes
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers import tokenization
@@ -141,8 +141,7 @@ def read_dev_metrics(checkpoint: ModelCheckpoint) -> Mapping[str, Any]:
     prefix, name = checkpoint.source, metrics_file("dev")
     if (folder := run_record.find_folder(prefix, name)) is None:
         return checkpoint.dev_metrics
-    content = files.read_sealed(os.path.join(folder, name), name)
-    content = content if isinstance(content, dict) else {}
+    content = files.read_as(os.path.join(folder, name), SplitMetrics)
     evaluated = os.path.basename(str(content.get("checkpoint")))
     if evaluated == os.path.basename(prefix):
         return content
@@ -152,12 +151,7 @@ def read_dev_metrics(checkpoint: ModelCheckpoint) -> Mapping[str, Any]:
 
 def read_thresholds(checkpoint: ModelCheckpoint) -> dict[str, float]:
     """The thresholds that are best on the dev set, of labels or of null odds, if evaluated."""
-    thresholds = read_dev_metrics(checkpoint).get(THRESHOLDS, {})
-    if not isinstance(thresholds, dict) or not all(
-        isinstance(x, int | float) for x in thresholds.values()
-    ):
-        raise UserError(f"the thresholds of {checkpoint.source} are no numbers. Evaluate it again.")
-    return thresholds
+    return dict(read_dev_metrics(checkpoint).get(THRESHOLDS, {}))
 
 
 def find_vocabulary(

@@ -9,7 +9,7 @@ checkpoint of an ensemble is the list of the checkpoints of its members.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from absl import logging
 
@@ -19,14 +19,21 @@ from albert_tf.kinds import task_table
 from albert_tf.kinds.base import Predictions, Task
 
 _BOOTSTRAP_SEED = 0  # the same predictions always have the same interval
-_FIELDS: dict[str, Any] = {
-    "task": str,
-    "kind": str,
-    "labels": list,
-    "split": str,
-    "checkpoint": (str, list),
-    "predictions": dict,
-}
+
+
+class _PredictionsFile(TypedDict):
+    task: str
+    kind: str
+    labels: list[str]
+    split: str
+    checkpoint: str | list[str]
+    predictions: dict[str, dict[str, Any]]
+
+
+class PredictionsFile(_PredictionsFile, total=False):
+    """The content of a predictions file."""
+
+    data: dict[str, Any]
 
 
 def write(
@@ -53,17 +60,12 @@ def write(
         "predictions": dict(predictions),
     }
     _check(content, path)
-    files.write_json(path, content)
+    files.write_sealed(path, content)
 
 
-def read(path: str) -> dict[str, Any]:
+def read(path: str) -> PredictionsFile:
     """Reads a predictions file; `UserError` if it is not one, or does not fit its kind."""
-    content = files.read_json(path, "predictions")
-    for field, type_ in _FIELDS.items():
-        if not isinstance(content, dict) or not isinstance(content.get(field), type_):
-            raise UserError(
-                f"{path} is not a predictions file: {field!r} is missing or of another type."
-            )
+    content = files.read_as(path, PredictionsFile, "predictions")
     _check(content, path)
     return content
 
@@ -132,9 +134,7 @@ def _check(content: Mapping[str, Any], path: str) -> None:
     if not content["predictions"]:
         raise UserError(f"{path}: there is no prediction in it.")
     for id_, prediction in content["predictions"].items():
-        if not isinstance(prediction, dict) or not task.kind.answer.is_sound(
-            prediction, task.labels
-        ):
+        if not task.kind.answer.is_sound(prediction, task.labels):
             raise UserError(
                 f"{path}: the prediction of {id_!r} does not fit the kind {content['kind']}, "
                 f"or is not finite (a diverged network?): {str(prediction)[:80]}."

@@ -6,7 +6,7 @@ import math
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from absl import logging
 
@@ -15,6 +15,7 @@ from albert_tf.errors import name_programs
 from albert_tf.kinds import task_table
 from albert_tf.kinds.base import Confusions, Predictions, Task
 from albert_tf.kinds.task_dataset import TaskDataset
+from albert_tf.run_files import SplitMetrics
 from albert_tf.run_record import RunRecord
 from albert_tf.tasks import predictions
 from albert_tf.train import command_log, reports
@@ -45,7 +46,8 @@ def write(workdir: str, evaluated: Sequence[Evaluated]) -> None:
     parts: list[str] = []
     for split in evaluated:
         path = os.path.join(workdir, run_files.predictions_file(split.name))
-        content = _read(workdir, run_files.metrics_file(split.name))
+        file = os.path.join(workdir, run_files.metrics_file(split.name))
+        content = files.read_as(file, SplitMetrics)
         predicted = predictions.read(path)["predictions"]
         summary += _summarize_split(split, content, predicted)
         parts += _describe_split(split, content, predicted)
@@ -104,10 +106,6 @@ def _write(
     logging.info(f"the report: {path}")
 
 
-def _read(workdir: str, name: str) -> Any:
-    return files.read_sealed(os.path.join(workdir, name), name)
-
-
 def _describe_evaluations(
     records: Sequence[Mapping[str, float]], columns: Mapping[str, str], passes: float = 0.0
 ) -> str:
@@ -146,7 +144,7 @@ def _to_words(name: str) -> str:
 
 
 def _summarize_split(
-    split: Evaluated, content: Mapping[str, Any], predicted: Predictions
+    split: Evaluated, content: SplitMetrics, predicted: Predictions
 ) -> Iterator[tuple[str, str, str]]:
     """Yields the score that selects checkpoints, with its interval and that of the majority."""
     task, gold = split.dataset.task, split.dataset.examples
@@ -165,9 +163,7 @@ def _summarize_split(
         yield f"baseline on {split.name}", f"{scores[name]:.4g}", f"always {label!r}"
 
 
-def _describe_split(
-    split: Evaluated, content: Mapping[str, Any], predicted: Predictions
-) -> list[str]:
+def _describe_split(split: Evaluated, content: SplitMetrics, predicted: Predictions) -> list[str]:
     task, gold = split.dataset.task, split.dataset.examples
     values = [["metric", "value"], *([n, f"{x:.4g}"] for n, x in content["metrics"].items())]
     return [
@@ -179,8 +175,8 @@ def _describe_split(
     ]
 
 
-def _describe_labels(content: Mapping[str, Any]) -> str:
-    table, thresholds = (content.get(x, {}) for x in (run_files.BY_LABEL, run_files.THRESHOLDS))
+def _describe_labels(content: SplitMetrics) -> str:
+    table, thresholds = content.get("labels", {}), content.get("thresholds", {})
     if not table:
         return ""
     head = ["", "precision", "recall", "f1", "examples", *(["threshold"] if thresholds else [])]

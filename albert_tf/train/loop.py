@@ -264,7 +264,7 @@ class Loop:
     def _read_best(self) -> dict[str, float] | None:
         """The step and the metrics of the best checkpoint, if there is one."""
         path = os.path.join(self.workdir, BEST, BEST_METRICS)
-        return files.read_sealed(path, BEST) if tf.io.gfile.exists(path) else None
+        return files.read_as(path, dict[str, float]) if tf.io.gfile.exists(path) else None
 
     def _write(self, record: Mapping[str, float]) -> None:
         if self.is_chief:

@@ -12,9 +12,9 @@ Processes here, machines with a --task_index each, or Apache Beam only hand out 
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
-from albert_tf import children, settings
+from albert_tf import children, files, settings
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require
 from albert_tf.settings import Count, setting
@@ -72,6 +72,12 @@ class Shard(NamedTuple):
 
 Work = Callable[[int, int, int], Iterable[Shard]]
 Results = dict[str, dict[str, Any]]
+
+
+class _Listed(TypedDict):
+    shards: Results
+
+
 # The arguments of `make_runner`.
 _Job = tuple[WorkFolder, Callable[..., Work], tuple[Any, ...], Sequence[int], int]
 
@@ -91,7 +97,11 @@ def find_shards(folder: WorkFolder, name: str) -> tuple[Results, bool]:
 
     A shard of another size is removed, so that it is made again.
     """
-    if (found := folder.find_json(name)) is None:
+    if not folder.done(name):
+        return {}, False
+    try:
+        found = files.read_as(folder.join(name), _Listed)
+    except UserError:  # damaged
         return {}, False
     whole = {}
     for shard, numbers in found["shards"].items():

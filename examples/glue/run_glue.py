@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from albert_tf import files, run_record
 from albert_tf.errors import UserError, require
+from albert_tf.run_files import SplitMetrics
 
 BIN = Path(__file__).resolve().parents[2] / "bin"
 # {task: its folder in --data_dir}, in the order of the leaderboard; AX is not in its average.
@@ -84,7 +85,7 @@ class Suite(NamedTuple):
         scores = {}
         for half in HALVES.get(task, ("",)):
             path = self.find_run(task, seed) / f"metrics-dev{half}.json"
-            content = files.read_sealed(str(path), "metrics")
+            content = files.read_as(str(path), SplitMetrics)
             scores |= {f"dev{half} {name}": x for name, x in content["metrics"].items()}
         return scores
 

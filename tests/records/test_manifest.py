@@ -63,7 +63,10 @@ def read(folder, content):
             lambda x: manifest.read(f"{x}/no"),
             "unfinished or not made here: there is no file",
         ),
-        (lambda x: read(x, json.dumps({**CONTENT, "format": 2})), "is not a manifest of format 1"),
+        (
+            lambda x: read(x, json.dumps({**CONTENT, "format": 2})),
+            r"Invalid enum value 2 - at `\$\.format`",
+        ),
         (lambda x: read(x, '{"format": 1'), r"manifest\.json' is not JSON"),
         (
             lambda x: manifest.check_pretraining(x, {"settings": {"task": "mrpc"}}),

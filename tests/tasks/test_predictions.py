@@ -41,7 +41,10 @@ def test_a_prediction_of_another_kind_is_neither_written_nor_read(task, predicte
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"checkpoint": None}, r"found\.json is not a predictions file: 'checkpoint' is missing"),
+        (
+            {"checkpoint": None},
+            r"found\.json is damaged: Expected .*`\$\.checkpoint`",
+        ),
         ({"predictions": {}}, r"found\.json: there is no prediction in it"),
         ({"labels": ["1", "0"]}, r"is not of the task mrpc: its kind or labels are others"),
         ({"task": "mprc"}, r"there is no task 'mprc'"),

@@ -36,6 +36,8 @@ def write_run(folder, task, rows):
     ).write(str(folder))
     contents = {
         "metrics-dev.json": {
+            "task": task.name,
+            "split": "dev",
             "checkpoint": "run/best/model.ckpt-4",
             "num_examples": len(rows),
             "metrics": {"accuracy": 0.5},
