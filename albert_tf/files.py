@@ -9,14 +9,11 @@ own (`write_sealed`); a folder that appears as a whole has `sha256.json`, {name:
 
 import contextlib
 import errno
+import functools
 import hashlib
 import json
 import os
-import pathlib
 import re
-import shutil
-import signal
-import sys
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -27,14 +24,9 @@ from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, find_remedy, require
 from albert_tf.file_checks import refuse_endless, refuse_twice, to_text
 
-LOCK = ".lock"
 SEAL = "sha256"
 HASHES = "sha256.json"
 T = TypeVar("T")
-# What the system says of a file system without locks.
-_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EIO}
-# Files by which readers and servers know a folder.
-_TELLS_COMPLETE = re.compile(r"(.*/)?(saved_model\.pb|model\.xml|manifest\.json|.*\.index)")
 
 
 def is_remote(path: str) -> bool:
@@ -65,8 +57,7 @@ def glob(pattern: str) -> list[str]:
 
 def describe_missing(pattern: str, name: str) -> str:
     """Returns the sentence that no file matches a glob, and the remedy if it is known."""
-    folder = os.path.dirname(pattern)
-    remedy = ""
+    folder, remedy = os.path.dirname(pattern), ""
     if os.path.isdir(pattern):
         remedy = " It is a folder: name the files in it."
     elif folder and not is_remote(folder) and not tf.io.gfile.glob(folder):
@@ -74,12 +65,6 @@ def describe_missing(pattern: str, name: str) -> str:
     elif not os.path.isabs(pattern) and not is_remote(pattern):
         remedy = f" It is looked for in {os.getcwd()!r}."
     return f"{name}: no file matches {pattern!r}.{remedy}"
-
-
-def refuse_existing(folder: str, prefix: str = "") -> None:
-    """Raises `UserError`, which begins with `prefix`, if the folder is there."""
-    message = f"{prefix}{folder} exists. Remove it, or name another folder."
-    require(not tf.io.gfile.exists(folder), message)
 
 
 @contextlib.contextmanager
@@ -104,12 +89,6 @@ def is_temporary(name: str) -> bool:
     return bool(re.fullmatch(r".*\.[0-9a-f]{32}\.tmp", name))
 
 
-def remove_temporaries(folder: str) -> None:
-    """Removes what killed processes left in a local folder, which this process has locked."""
-    for name in () if is_remote(folder) else filter(is_temporary, list_files(folder)):
-        os.remove(os.path.join(folder, name))
-
-
 def rename_synced(old: str, new: str) -> None:
     """Renames a file whose content is on the disk by then; the new name may not be (`sync`)."""
     sync(old)
@@ -128,171 +107,6 @@ def sync(path: str) -> None:
             raise
     finally:
         os.close(descriptor)
-
-
-def _sync_tree(folder: str) -> None:
-    """Syncs all that lies in a folder, and the folder."""
-    for parent, _, names in tf.io.gfile.walk(folder) if not is_remote(folder) else ():
-        for name in names:
-            sync(os.path.join(parent, name))
-        sync(parent)
-
-
-def make_folders(path: str) -> list[pathlib.Path]:
-    """Makes a folder and its missing parents; returns those that it made on a disk."""
-    if is_remote(path):
-        tf.io.gfile.makedirs(path)
-        return []
-    folders = [pathlib.Path(path), *pathlib.Path(path).parents]
-    made = [folder for folder in folders if not folder.exists()]
-    tf.io.gfile.makedirs(path or ".")
-    for folder in made:
-        sync(str(folder.parent))
-    return made
-
-
-@contextlib.contextmanager
-def replacing_folder(path: str) -> Iterator[str]:
-    """Yields an empty folder; renames it to `path` on success, removes it on failure.
-
-    A failure leaves no parents either. On a disk, what killed processes left of the same path is
-    removed. Raises `tf.errors.OpError` if `path` already exists.
-    """
-    path = path.rstrip("/")
-    parent = place = os.path.dirname(path)
-    while place and not tf.io.gfile.isdir(place):
-        place = os.path.dirname(place)
-    name = os.path.basename(path)
-    temporary = os.path.join(place, f"{name}.{uuid.uuid4().hex}.tmp")
-    with _making_locked(temporary, re.compile(rf"{re.escape(name)}\.[0-9a-f]{{32}}\.tmp")):
-        try:
-            yield temporary
-            _sync_tree(temporary)
-            make_folders(parent)
-            _rename_folder(temporary, path)
-            sync(parent)
-        except BaseException:
-            with contextlib.suppress(tf.errors.OpError):
-                tf.io.gfile.rmtree(temporary)
-            raise
-
-
-@contextlib.contextmanager
-def _making_locked(folder: str, siblings: re.Pattern) -> Iterator[None]:
-    """Makes a folder; on a disk it is locked, and `siblings` that nobody has locked are removed."""
-    if is_remote(folder):
-        tf.io.gfile.makedirs(folder)
-        yield
-        return
-    parent = os.path.dirname(folder) or "."
-    names = {name.removesuffix(LOCK) for name in os.listdir(parent)}
-    for name in filter(siblings.fullmatch, names):
-        left = os.path.join(parent, name)
-        with contextlib.suppress(OSError), _locking(f"{left}{LOCK}") as has_locks:
-            if has_locks and os.path.exists(left):
-                shutil.rmtree(left)
-    with _locking(f"{folder}{LOCK}"):
-        os.mkdir(folder)
-        yield
-
-
-@contextlib.contextmanager
-def _locking(path: str, *, waits: bool = False) -> Iterator[bool]:
-    """Within, this process has the lock of a file; yields False on a file system without locks.
-
-    The system drops the lock with the process, however that ends. Raises `TimeoutError` if
-    another process has it, unless it `waits`.
-    """
-    import filelock  # in 30 ms, which not every program needs
-
-    # A lock that is a mere file would outlive its process.
-    lock = filelock.FileLock(path, timeout=-1 if waits else 0, fallback_to_soft=False)
-    try:
-        lock.acquire()
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-    with contextlib.ExitStack() as stack:
-        stack.callback(lock.release)
-        # First: a process that waits for this very file looks whether it is gone.
-        stack.callback(_remove_quietly, path)
-        yield lock.is_locked
-
-
-def _remove_quietly(path: str) -> None:
-    with contextlib.suppress(OSError):
-        os.remove(path)
-
-
-def _rename_folder(old: str, new: str) -> None:
-    """Gives a folder another name, which is not there yet.
-
-    A store has no folders to rename: the files are copied one after the other. The hashes come
-    first, so that readers notice what is missing, and last what tells that a folder is complete.
-    """
-    if not is_remote(new):
-        tf.io.gfile.rename(old, new)
-        return
-    if tf.io.gfile.exists(new):
-        raise tf.errors.AlreadyExistsError(None, None, f"{new} already exists")
-
-    def order(name: str) -> tuple[bool, bool, str]:
-        return bool(_TELLS_COMPLETE.fullmatch(name)), os.path.basename(name) != HASHES, name
-
-    for name in sorted(list_files(old), key=order):
-        target = os.path.join(new, name)
-        tf.io.gfile.makedirs(os.path.dirname(target))
-        tf.io.gfile.rename(os.path.join(old, name), target, overwrite=True)
-    tf.io.gfile.rmtree(old)
-
-
-@contextlib.contextmanager
-def locking_folder(path: str, lock: str = LOCK, *, waits: bool = False) -> Iterator[None]:
-    """Within, no second process takes this lock of the folder, which is made if need be.
-
-    Remote stores (gs://...) and file systems without locks have none: there a second process goes
-    unnoticed. A folder that was made and is empty is removed again.
-
-    Raises `UserError` unless it `waits` for the other process.
-    """
-    if is_remote(path):
-        yield
-        return
-    with contextlib.ExitStack() as stack:
-        has_lock = False
-        while not has_lock:
-            stack.callback(_remove_empty, make_folders(path))
-            try:
-                stack.enter_context(_locking(os.path.join(path, lock), waits=waits))
-                has_lock = True
-            except (FileNotFoundError, FileExistsError):  # its last owner removes the folder
-                continue
-            except TimeoutError:
-                raise UserError(
-                    f"{path} is in use by another process. Wait until it has ended, stop it, or "
-                    "take another folder."
-                ) from None
-        yield
-
-
-def _remove_empty(folders: Iterable[pathlib.Path]) -> None:
-    with contextlib.suppress(OSError):  # a folder that is not empty, or is gone
-        for folder in folders:
-            folder.rmdir()
-
-
-@contextlib.contextmanager
-def handling_signals(handler: Any, *numbers: int) -> Iterator[None]:
-    """Within, `handler` handles these signals (see `signal.signal`)."""
-    with contextlib.ExitStack() as stack:
-        for number in numbers:
-            stack.callback(signal.signal, number, signal.signal(number, handler))
-        yield
-
-
-def cleaning_up() -> contextlib.AbstractContextManager[None]:
-    """Within, SIGTERM ends the program by way of whatever cleans up, as Ctrl-C does."""
-    return handling_signals(lambda number, _: sys.exit(128 + number), signal.SIGTERM)
 
 
 def write_bytes(path: str, content: bytes) -> None:
@@ -336,10 +150,10 @@ def read_json(path: str, name: str) -> Any:
 
 
 def read_as(path: str, kind: type[T], name: str = "") -> T:
-    """Reads a JSON file as a type that `msgspec` knows: a struct, a dict with types, ...
+    """Reads a JSON file as a struct or another type that `msgspec` knows.
 
-    Raises `UserError`, a line with the path of the first wrong field, if it does not fit, or does
-    not have its own hash. What has none, as files of other programs, is read as it is.
+    Raises `UserError`, a line with the path of the first wrong field, if it does not fit, or if its
+    hash is another; files without one are read as they are.
     """
     return parse_as(read_bytes(path, name or os.path.basename(path)), kind, path)
 
@@ -377,11 +191,11 @@ def read_log(folder: str, name: str) -> list[dict[str, Any]]:
     A line that is damaged, as a full disk cuts it short, is no reason to have no others.
     """
     path = os.path.join(folder, name)
-    records: list[Any] = []
+    records: list[dict[str, Any]] = []
     for line in read_bytes(path, name).splitlines() if tf.io.gfile.exists(path) else ():
         with contextlib.suppress(UserError):
-            records.append(parse_json(line, path, name))
-    return [record for record in records if isinstance(record, dict)]
+            records.append(parse_as(line, dict, path))
+    return records
 
 
 def parse_json(content: bytes, path: str, name: str) -> Any:
@@ -393,12 +207,10 @@ def parse_json(content: bytes, path: str, name: str) -> Any:
 
 
 def to_json(value: Any) -> bytes:
-    """Returns a JSON value, which may hold structs, for a file."""
-    return (json.dumps(value, indent=2, ensure_ascii=False, default=_to_builtins) + "\n").encode()
-
-
-def _to_builtins(value: Any) -> Any:
-    return msgspec.to_builtins(value, enc_hook=str.__str__)  # strings of a class of their own
+    """Returns a JSON value, or a struct, as the content of a file."""
+    # Strings may be of a class of their own.
+    to_builtins = functools.partial(msgspec.to_builtins, enc_hook=str.__str__)
+    return (json.dumps(value, indent=2, ensure_ascii=False, default=to_builtins) + "\n").encode()
 
 
 def write_sealed(path: str, value: Any) -> None:
@@ -434,10 +246,7 @@ def write_hashes(folder: str, names: Iterable[str], **later: bytes) -> None:
 
 
 def check_hashes(folder: str) -> None:
-    """Raises `UserError` if a file differs from its hash in `sha256.json`, where there is one.
-
-    One flipped bit may give another model, or other words to read, in silence.
-    """
+    """Raises `UserError` if a file differs from its hash in `sha256.json`, where there is one."""
     path = os.path.join(folder, HASHES)
     for name, expected in find_object(path, HASHES).items():
         file = os.path.join(folder, name)

@@ -22,7 +22,7 @@ import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from albert_tf import files
+from albert_tf import files, folders
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError
 
@@ -67,7 +67,7 @@ class WorkFolder:
             content: bytes, a JSON object, or a function that writes a file of a name.
         """
         if os.path.dirname(name):
-            files.make_folders(os.path.dirname(self.join(name)))
+            folders.make(os.path.dirname(self.join(name)))
         if isinstance(content, bytes):
             files.write_bytes(self.join(name), content)
         elif callable(content):
@@ -95,7 +95,7 @@ class WorkFolder:
         """Within, no second process fills the folder, or its share of it.
 
         Without shares, what dead processes left is removed, and in the end a folder in which
-        nothing was made. Stores have no locks, see `files.locking_folder`.
+        nothing was made. Stores have no locks, see `folders.locking`.
 
         Args:
             share: number of the share that this program fills.
@@ -104,15 +104,15 @@ class WorkFolder:
         Raises `UserError` if it is in use, or one of other work.
         """
         suffix = f"-{share:05d}-of-{shares:05d}" if shares > 1 else ""
-        with files.locking_folder(self.path, files.LOCK + suffix):
-            files.make_folders(self.path)  # in a store there is no lock, which would have
+        with folders.locking(self.path, folders.LOCK + suffix):
+            folders.make(self.path)  # in a store there is no lock, which would have
             self.check()
             if not (self.done(IDENTITY) and self._is_begun()):
                 self.put(IDENTITY, self.identity)
-            locks = [x for x in tf.io.gfile.listdir(self.path) if x.startswith(files.LOCK)]
-            is_alone = shares == 1 and locks in ([], [files.LOCK])
+            locks = [x for x in tf.io.gfile.listdir(self.path) if x.startswith(folders.LOCK)]
+            is_alone = shares == 1 and locks in ([], [folders.LOCK])
             if is_alone:
-                files.remove_temporaries(self.path)
+                folders.remove_temporaries(self.path)
             try:
                 yield
             finally:
@@ -122,7 +122,7 @@ class WorkFolder:
     def _is_begun(self) -> bool:
         names = tf.io.gfile.listdir(self.path)
         return not all(
-            name == IDENTITY or name.startswith(files.LOCK) or files.is_temporary(name)
+            name == IDENTITY or name.startswith(folders.LOCK) or files.is_temporary(name)
             for name in names
         )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf import files
+from albert_tf import files, folders
 from albert_tf.checkpoints import tf_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.export import saved_model
@@ -45,8 +45,8 @@ def write(model: ExportedModel, folder: str, seq_length: int | None = 128) -> st
     longest = model.config.max_position_embeddings
     if seq_length is not None and seq_length > longest:
         raise UserError(f"--seq_length={seq_length}: the model reads at most {longest} tokens.")
-    files.refuse_existing(folder, "--output_dir: ")
-    with files.replacing_folder(folder) as temporary:
+    folders.refuse_existing(folder, "--output_dir: ")
+    with folders.replacing(folder) as temporary:
         if seq_length is not None:
             _write_preprocessor(model, os.path.join(temporary, PREPROCESSOR), seq_length)
         with xla.trace_options(compile_pieces=False):

@@ -9,7 +9,7 @@ import os
 
 import tensorflow as tf
 
-from albert_tf import files
+from albert_tf import files, folders
 from albert_tf.checkpoints import tf_checkpoint
 from albert_tf.errors import UserError, require
 from albert_tf.export import model_card, saved_model, serving_api, signatures
@@ -29,7 +29,7 @@ def write(model: ExportedModel, folder: str, version: int | None = None) -> str:
     target = choose_folder(folder, version)
     made = signatures.make_signatures(model)
     try:
-        with files.replacing_folder(target) as temporary:
+        with folders.replacing(target) as temporary:
             functions = saved_model.save(model, made, temporary)
             serving_api.write_warmup(made, temporary)
             model_card.write(model, made, functions, target, temporary)

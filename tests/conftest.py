@@ -28,7 +28,7 @@ import pytest
 import tensorflow as tf
 from absl import app, flags, logging
 
-from albert_tf import children, program_log
+from albert_tf import processes, program_log
 from albert_tf.model import xla
 
 # Seconds by file, of `pytest -n 2 --dist loadfile --write-durations`.
@@ -158,7 +158,7 @@ def branches(monkeypatch):
     """Batches are split for two cores, as on users' machines: `devices.choose_num_branches`."""
     monkeypatch.delenv("TF_NUM_INTRAOP_THREADS")
     monkeypatch.delenv("TF_NUM_INTEROP_THREADS", raising=False)
-    monkeypatch.setattr(children, "count_cores", lambda: 2)
+    monkeypatch.setattr(processes, "count_cores", lambda: 2)
     if tf.config.list_physical_devices("GPU"):
         pytest.skip("batches are cut on a CPU alone")
 

@@ -6,7 +6,7 @@ import os
 import msgspec
 import pytest
 
-from albert_tf import files
+from albert_tf import files, folders
 from albert_tf.errors import UserError
 
 
@@ -136,8 +136,8 @@ def write_text(folder):
 def test_a_second_process_in_a_folder_is_refused_while_the_first_has_it(tmp_path):
     """The lock is dropped with the file that is open, and so with the process."""
     place = str(tmp_path / "new" / "folder")
-    with files.locking_folder(place):
-        with pytest.raises(UserError) as error, files.locking_folder(place):
+    with folders.locking(place):
+        with pytest.raises(UserError) as error, folders.locking(place):
             pass
         assert str(error.value) == (
             f"{place} is in use by another process. Wait until it has ended, stop it, or take "
@@ -145,8 +145,8 @@ def test_a_second_process_in_a_folder_is_refused_while_the_first_has_it(tmp_path
         )
     assert os.listdir(tmp_path) == []  # it was made, and stayed empty
     os.makedirs(place)
-    open(os.path.join(place, files.LOCK), "w").close()  # of a killed process
-    with files.locking_folder(place):
+    open(os.path.join(place, folders.LOCK), "w").close()  # of a killed process
+    with folders.locking(place):
         write_text(place)
     assert os.listdir(place) == ["text"]
 
@@ -157,18 +157,18 @@ def test_what_killed_processes_left_of_a_folder_is_removed(tmp_path):
     for path in (killed, living, other):
         (path / "below").mkdir(parents=True)
     with (
-        files._locking(f"{living}{files.LOCK}"),
-        files.replacing_folder(f"{tmp_path}/folder/") as temporary,
+        folders._locking(f"{living}{folders.LOCK}"),
+        folders.replacing(f"{tmp_path}/folder/") as temporary,
     ):
         write_text(temporary)
-        folders = {path.name for path in tmp_path.iterdir() if path.is_dir()}
-        assert folders == {living.name, other.name, os.path.basename(temporary)}
+        names = {path.name for path in tmp_path.iterdir() if path.is_dir()}
+        assert names == {living.name, other.name, os.path.basename(temporary)}
     assert sorted(os.listdir(tmp_path)) == ["folder", living.name, other.name]
     assert os.listdir(tmp_path / "folder") == ["text"]
 
 
 def test_a_folder_that_fails_leaves_no_parents(tmp_path):
-    with pytest.raises(KeyboardInterrupt), files.replacing_folder(f"{tmp_path}/new/folder"):
+    with pytest.raises(KeyboardInterrupt), folders.replacing(f"{tmp_path}/new/folder"):
         raise KeyboardInterrupt
     assert os.listdir(tmp_path) == []
 
@@ -179,10 +179,10 @@ def test_file_systems_and_stores_without_locks(tmp_path, monkeypatch, number):
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with files.locking_folder(str(tmp_path)), files.locking_folder("gs://bucket/run"):
+    with folders.locking(str(tmp_path)), folders.locking("gs://bucket/run"):
         write_text(tmp_path)
     left = tmp_path / f"folder.{'0' * 32}.tmp"
     left.mkdir()
-    with files.replacing_folder(str(tmp_path / "folder")):
+    with folders.replacing(str(tmp_path / "folder")):
         pass
     assert sorted(os.listdir(tmp_path)) == ["folder", left.name, "text"]

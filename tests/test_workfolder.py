@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from albert_tf import files
+from albert_tf import files, folders
 from albert_tf.errors import UserError
 from albert_tf.workfolder import IDENTITY, WorkFolder
 
@@ -37,7 +37,7 @@ def test_a_folder_in_which_nothing_was_made_goes_or_becomes_another(place):
     with pytest.raises(ZeroDivisionError), WorkFolder(place, SETTINGS).locked():
         raise ZeroDivisionError
     assert files.list_files(os.path.dirname(place)) == []
-    files.make_folders(place)
+    folders.make(place)
     files.write_sealed(f"{place}/{IDENTITY}", {"of a killed program": 1})
     other = WorkFolder(place, SETTINGS)
     with other.locked():
@@ -80,4 +80,4 @@ def test_what_dead_processes_left_is_removed_unless_others_may_write_it(tmp_path
             pass
     with folder.locked():
         assert not any(path.exists() for path in left)
-        assert files.list_files(str(tmp_path)) == [files.LOCK, IDENTITY, "notes.tmp"]
+        assert files.list_files(str(tmp_path)) == [folders.LOCK, IDENTITY, "notes.tmp"]

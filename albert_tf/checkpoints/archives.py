@@ -14,7 +14,7 @@ import tensorflow as tf
 from absl import logging
 from tqdm import tqdm
 
-from albert_tf import files, provenance
+from albert_tf import files, folders, provenance
 from albert_tf.errors import UserError, find_remedy, reason, require
 from albert_tf.file_checks import refuse_endless
 
@@ -83,14 +83,14 @@ def fetch(source: str) -> str:
     path = os.path.join(folder, name)
     known = ", ".join(_SUFFIXES)
     require(name.endswith(_SUFFIXES), f"{public} is not an archive. Use one of {known}.")
-    with files.locking_folder(cache, waits=True):
+    with folders.locking(cache, waits=True):
         if not os.path.exists(path):  # never came, or the user has removed it
             shutil.rmtree(folder, ignore_errors=True)
             require(
                 not huggingface_hub.constants.HF_HUB_OFFLINE,
                 f"{public} is not in {cache}, and HF_HUB_OFFLINE is set. Unset it, or name a file.",
             )
-            with files.replacing_folder(folder) as temporary:
+            with folders.replacing(folder) as temporary:
                 size = _download(source, os.path.join(temporary, name), public)
                 note = os.path.join(temporary, provenance.DOWNLOAD)
                 files.write_json(note, {"url": public, "size": size})

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import files, hub
+from albert_tf import files, folders, hub, processes
 from albert_tf.checkpoints import (
     answers,
     archives,
@@ -223,7 +223,7 @@ def read(path: str, *, which: str = BEST) -> ModelCheckpoint:
 
 def write_folder(checkpoint: ModelCheckpoint, target: str, name: str = "albert_tf") -> None:
     """Writes the folder of a checkpoint in a format, with its checksums: whole, or not at all."""
-    with files.replacing_folder(target) as temporary:
+    with folders.replacing(target) as temporary:
         get_writer(name)(checkpoint, temporary)
         answers.write(checkpoint, temporary)
         known = FORMATS[name].applies
@@ -259,8 +259,8 @@ def convert(
     if wished and to_format != "sentence_transformers":
         raise UserError(f"--{next(iter(wished))} is for --to_format=sentence_transformers alone.")
     allowed = matching.compile_pattern(allow_partial)  # before minutes of reading
-    files.refuse_existing(target, "--output_dir: ")
-    with files.cleaning_up():
+    folders.refuse_existing(target, "--output_dir: ")
+    with processes.cleaning_up():
         checkpoint = read(source, which=which)
         model_checkpoint.log_summary(checkpoint)
         shapes = weight_names.expected_shapes(checkpoint.config, checkpoint.weights.keys())

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files
+from albert_tf import files, folders
 from albert_tf.checkpoints import tf_checkpoint
 from albert_tf.errors import UserError, find_remedy, reason
 from albert_tf.model import weight_names
@@ -50,7 +50,7 @@ def save(
     becomes the step, so that an interrupted run ends with the same bytes as one that never stopped.
     """
     checkpoint.save_counter.assign(np.int64(step))  # a number of Python would stay in memory
-    files.make_folders(directory)
+    folders.make(directory)
     prefix = os.path.join(directory, f"{NAME}-{step}")
     if files.is_remote(directory):  # an object appears whole, and TensorFlow writes the index last
         checkpoint.write(prefix)

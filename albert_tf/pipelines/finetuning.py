@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import config_io, files, run_files
+from albert_tf import config_io, files, folders, run_files
 from albert_tf.checkpoints import matching
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel
 from albert_tf.data_prep.task_data import task_cache
@@ -185,7 +185,7 @@ def evaluate(
     path = os.path.join(output_dir, run_files.predictions_file(name))
     if not devices.is_chief(strategy):
         return scores, path
-    files.make_folders(output_dir)
+    folders.make(output_dir)
     source = {"split": split, "checkpoint": checkpoint.source}
     predictions.write(path, task, predicted, **source, data=dataset.origin)
     if scores:

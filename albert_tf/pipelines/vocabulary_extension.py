@@ -15,7 +15,7 @@ import numpy as np
 import sentencepiece
 from absl import logging
 
-from albert_tf import files
+from albert_tf import files, folders, processes
 from albert_tf.checkpoints import formats, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.data_prep import vocabulary
@@ -68,7 +68,7 @@ def extend(
         bool(pieces) != bool(input_files),
         "give --pieces, a list, or --input, text to learn pieces from: one of them.",
     )
-    files.refuse_existing(target, "--output_dir: ")
+    folders.refuse_existing(target, "--output_dir: ")
     paths = documents.expand_inputs(input_files) if input_files else []
     eval_paths = documents.expand_inputs(eval_files) if eval_files else paths
     checkpoint = formats.read(path, which=which)
@@ -84,7 +84,7 @@ def extend(
                 f"the vocabulary never makes {piece!r} of a text that has it: its rules split it. "
                 "Leave it out."
             )
-    with files.cleaning_up():
+    with processes.cleaning_up():
         formats.write_folder(extended, target)
     for piece, ids in itertools.islice(zip(new, parts, strict=True), 5):
         logging.info(f"new: {piece} ({' '.join(map(old.id_to_piece, ids))})")

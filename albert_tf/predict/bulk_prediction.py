@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files
+from albert_tf import files, folders
 from albert_tf.data_prep.corpus import documents, shards
 from albert_tf.data_prep.corpus.shards import Shard, Workers
 from albert_tf.errors import UserError, find_sentence, require
@@ -63,7 +63,7 @@ def predict_to_file(model: str, output: str, *, workers: Workers, **arguments: A
             f"--output: {output} already exists. Remove it, or name another file.",
         )
         # Only a run that was killed after its last step leaves both.
-        with files.locking_folder(folder):
+        with folders.locking(folder):
             tf.io.gfile.rmtree(folder)
         print(f"{output} is complete.")
         return

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import files
+from albert_tf import files, folders
 from albert_tf.checkpoints import formats
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.data_prep.task_data.task_source import DataArguments
@@ -164,6 +164,6 @@ def _write_table(path: str, inputs: Inputs, labels: Sequence[Any] | None) -> Col
     if labels is not None:
         rows = [(*row, label) for row, label in zip(rows, values, strict=True)]
     lines = [json.dumps(dict(zip(names, row, strict=False))) + "\n" for row in rows]
-    files.make_folders(os.path.dirname(path))
+    folders.make(os.path.dirname(path))
     files.write_bytes(path, "".join(lines).encode())
     return Columns(second_text="second_text" if has_pairs else None)

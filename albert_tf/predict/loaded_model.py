@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import config_io, files
+from albert_tf import config_io, folders
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
@@ -286,7 +286,7 @@ class LoadedModel:
 
         So do the programs: it holds the vocabulary, and of a fine-tuned model its task and scores.
         """
-        files.refuse_existing(folder)
+        folders.refuse_existing(folder)
         formats.write_folder(self._snapshot(), folder)
 
     def _snapshot(self) -> ModelCheckpoint:

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import files, run_record
+from albert_tf import files, folders, run_record
 from albert_tf.checkpoints import formats, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
 from albert_tf.data_prep.task_data import data_record, task_cache
@@ -170,7 +170,7 @@ def find_vocabulary(
     )
     folder = path or os.path.join(cache_dir, f"vocabulary-{tokenizer.sha256[:16]}")
     if initial and not tf.io.gfile.exists(folder):
-        with files.replacing_folder(folder) as temporary:
+        with folders.replacing(folder) as temporary:
             tokenization.write_files(initial.vocabulary, temporary)
             tokenization.write_hashes(temporary)
     return folder, tokenizer

@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from albert_tf import files
+from albert_tf import files, folders
 from albert_tf.errors import UserError, require
 from albert_tf.kinds import span, task_table
 from albert_tf.tasks import predictions
@@ -70,7 +70,7 @@ def write(contents: _Contents, output_dir: str, *, null_threshold: float = 0.0) 
         )
     [make] = makers
     submission, lines = make(contents, null_threshold)
-    files.make_folders(output_dir)
+    folders.make(output_dir)
     submission[SOURCES] = "".join(f"{line}\n" for line in lines).encode()
     for name, file_content in submission.items():
         files.write_bytes(os.path.join(output_dir, name), file_content)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf import config_io, files
+from albert_tf import config_io, files, folders
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, show_fields
 from albert_tf.tokenizers import sentencepiece_tokenizer, symbols_tokenizer, wordpiece_tokenizer
@@ -223,6 +223,6 @@ def copy_vocabulary(source: str, target: str) -> None:
     """Copies a vocabulary to folder `target`, the pieces last; `UserError` if there is none."""
     if source != target:
         load(source)
-        files.make_folders(target)
+        folders.make(target)
         write_files(read_files(source), target)
         write_hashes(target)

@@ -6,7 +6,7 @@ import os
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import children
+from albert_tf import processes
 from albert_tf.errors import UserError, reason, require
 from albert_tf.kinds import token_lengths
 from albert_tf.train import multi_worker
@@ -90,7 +90,7 @@ def choose_num_branches(config: TrainConfig, strategy: tf.distribute.Strategy) -
     the same time), and where the user has set TF_NUM_INTRAOP_THREADS or TF_NUM_INTEROP_THREADS.
     """
     jit_compile = choose_jit_compile(config, strategy)
-    cores = children.count_cores()
+    cores = processes.count_cores()
     sizes = (config.train_batch_size // config.num_micro_batches, config.eval_batch_size)
     if (
         any(f"TF_NUM_{kind}_THREADS" in os.environ for kind in ("INTRAOP", "INTEROP"))

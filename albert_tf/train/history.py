@@ -3,7 +3,7 @@
 import os
 from typing import Any, TypeVar
 
-from albert_tf import config_io, files, run_record
+from albert_tf import config_io, folders, run_record
 from albert_tf.checkpoints import training_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
@@ -82,7 +82,7 @@ def go_on(state: TrainState, workdir: str, data: RunData, path: str, which: str 
     change = _describe(prefix, step, examples, changes, (record, data.record), after)
     state.position.assign(change.position)
     if devices.is_chief(state.strategy):
-        files.make_folders(workdir)
+        folders.make(workdir)
         reports.copy(run, workdir, step)
         data.write(workdir, history=[*(x for x in record.history if x.step <= step), change])
         training_checkpoint.save(checkpoint, workdir, step)

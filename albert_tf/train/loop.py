@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import files
+from albert_tf import files, processes
 from albert_tf.checkpoints import training_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.model import losses
@@ -90,7 +90,7 @@ class Loop:
                 f"All must see the same --output_dir {self.workdir}."
             )
         signals = signal.SIGTERM, signal.SIGINT
-        with files.handling_signals(self._catch, *signals):
+        with processes.handling_signals(self._catch, *signals):
             turn, command = self._catch_up(), None
             if self.is_chief and not turn.is_last:
                 command = command_log.begin(self.workdir)

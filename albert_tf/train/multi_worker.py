@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import files
+from albert_tf import processes
 from albert_tf.errors import LostWorkerError, UserError, reason
 from albert_tf.workfolder import find_difference
 
@@ -48,7 +48,7 @@ def make_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
     report_missing_workers(cluster)
     try:
         # Ctrl-C ends the process at once: Python's own handler would wait for the others.
-        with files.handling_signals(signal.SIG_DFL, signal.SIGINT):
+        with processes.handling_signals(signal.SIG_DFL, signal.SIGINT):
             return tf.distribute.MultiWorkerMirroredStrategy(resolver)
     except (ValueError, tf.errors.OpError) as error:
         is_lost = isinstance(error, tf.errors.UnavailableError)

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import config_io, files, run_record
+from albert_tf import config_io, folders, run_record
 from albert_tf.checkpoints import model_checkpoint, tf_checkpoint, training_checkpoint
 from albert_tf.errors import require
 from albert_tf.lazy_tensorflow import PACKS_ONCE
@@ -111,8 +111,8 @@ class Trainer:
         if not devices.is_chief(self.strategy):
             yield
             return
-        with files.locking_folder(self.folder):
-            files.remove_temporaries(self.folder)
+        with folders.locking(self.folder):
+            folders.remove_temporaries(self.folder)
             yield
 
     def _make_state(self, config: TrainConfig) -> TrainState:

@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
-from albert_tf import children, files, settings
+from albert_tf import files, processes, settings
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require
 from albert_tf.settings import Count, setting
@@ -27,7 +27,7 @@ _SIZE = "bytes"
 class Workers:
     """Who makes the shards: processes here, machines, or Apache Beam."""
 
-    num_processes: int = setting("processes on this machine, at most", children.count_cores())
+    num_processes: int = setting("processes on this machine, at most", processes.count_cores())
     num_tasks: int = setting(
         "tasks that share the work; each is started with its own --task_index", 1
     )

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from albert_tf import children
 from albert_tf import lazy_tensorflow as tf
+from albert_tf import processes
 from albert_tf.errors import UserError
 
 tf.load()  # quietly: in a new process this is the first module, and others import it with notices
@@ -73,7 +73,7 @@ def _receive(connection: Connection, process: Any) -> Any:
         result = connection.recv()
     except (EOFError, ConnectionResetError):
         process.join()
-        end = children.describe_end(process.exitcode or 0)
+        end = processes.describe_end(process.exitcode or 0)
         raise UserError(
             f"a process has ended ({end}). The same command resumes; --num_processes=1 needs the "
             "least memory."

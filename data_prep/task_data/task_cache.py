@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import files
+from albert_tf import files, folders
 from albert_tf.data_prep.corpus import documents
 from albert_tf.data_prep.pretraining_data import record_writer
 from albert_tf.data_prep.task_data import data_record, glue, race, squad
@@ -122,7 +122,7 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
         tf.io.gfile.rmtree(folder)
     # Another program may make the same folder in the meantime.
     already_made = contextlib.suppress(tf.errors.AlreadyExistsError)
-    with already_made, files.replacing_folder(folder) as temporary:
+    with already_made, folders.replacing(folder) as temporary:
         records = task.kind.data.encode(
             examples, tokenizer, task.labels, lengths, trains=split.name == "train"
         )

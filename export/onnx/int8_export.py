@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import files, markdown, provenance
+from albert_tf import files, folders, markdown, provenance
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel
 from albert_tf.data_prep.task_data import task_cache
 from albert_tf.errors import UserError
@@ -52,7 +52,7 @@ def export(arguments: Int8Arguments, folder: str) -> str:
     missing, ONNX Runtime gives other outputs in float32, or the score falls by more than
     `max_loss`.
     """
-    files.refuse_existing(folder, "--output_dir: ")
+    folders.refuse_existing(folder, "--output_dir: ")
     source = read(arguments)
     onnx_runtime.require_packages()
     records = read_records(source)
@@ -64,7 +64,7 @@ def export(arguments: Int8Arguments, folder: str) -> str:
         scores = _score_both(arguments, source, records, outputs)
         title = os.path.basename(folder.rstrip("/"))
         card = [*_list_sections(source, (whole, int8), scores, title)]
-        with files.replacing_folder(folder) as target:
+        with folders.replacing(folder) as target:
             _write(source, int8, card, target)
     return folder
 

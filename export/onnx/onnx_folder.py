@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from albert_tf import files, markdown
+from albert_tf import files, folders, markdown
 from albert_tf.checkpoints import hugging_face, hugging_face_vocabulary
 from albert_tf.checkpoints.hugging_face import CLASSES
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
@@ -45,7 +45,7 @@ def export(source: SourceConfig, folder: str) -> str:
     Raises `UserError` if it exists; errors as of `export_source.read`; or the kind has no class in
     transformers, a package is missing, or ONNX Runtime gives other outputs.
     """
-    files.refuse_existing(folder, "--output_dir: ")
+    folders.refuse_existing(folder, "--output_dir: ")
     config = ExportConfig(source=source, text=False)
     checkpoint, task, run_config = export_source.read_source(source)
     model = export_source.choose(config, checkpoint, task, export_source.run_all_layers(run_config))
@@ -55,7 +55,7 @@ def export(source: SourceConfig, folder: str) -> str:
             "would load its ONNX. Fine-tune with --set null_answer=null_score for one that it has."
         )
     onnx_runtime.require_packages()
-    with files.replacing_folder(folder) as temporary:
+    with folders.replacing(folder) as temporary:
         path = save_graph(model, temporary)
         largest, difference = onnx_runtime.check(model, path)
         write_config(checkpoint, model, temporary)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import children, files
+from albert_tf import files, processes
 from albert_tf.errors import UserError, reason, require
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.records import features
@@ -94,7 +94,7 @@ def make_run_rows(path: str, threads: int = 0) -> Callable[[Arrays], list[dict[s
     A second core shortens an int8 row by a third, but costs up to half as much CPU time again.
     """
     shared, own = open_session(path, threads), open_session(path, 1)
-    pool = ThreadPoolExecutor(children.count_cores())
+    pool = ThreadPoolExecutor(processes.count_cores())
 
     def run_rows(inputs: Arrays) -> list[dict[str, np.ndarray]]:
         rows = [*split_rows(inputs)]

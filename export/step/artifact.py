@@ -11,13 +11,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf import files
-from albert_tf.children import describe_end
+from albert_tf import files, folders
 from albert_tf.config_io import to_dict
 from albert_tf.errors import UserError, require
 from albert_tf.export.step import lowering
 from albert_tf.objectives import all_objectives
 from albert_tf.plan import costs
+from albert_tf.processes import describe_end
 from albert_tf.records import features
 from albert_tf.train_config import PretrainConfig
 
@@ -54,7 +54,7 @@ def export(
     if tf.io.gfile.exists(path) and files.read_bytes(path, "--output_dir") != description:
         raise UserError(f"--output_dir: {output_dir!r} holds another step. Use another folder.")
     artifact = _wrap(lowered.module, description, platform)
-    files.make_folders(output_dir)
+    folders.make(output_dir)
     name = os.path.join(output_dir, f"step.{platform}.jaxexport")
     files.write_bytes(
         path, description

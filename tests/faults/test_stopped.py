@@ -16,7 +16,7 @@ import tensorflow as tf
 import tiny_checkpoints
 from repository import ROOT
 
-from albert_tf import files
+from albert_tf import files, folders
 from albert_tf.checkpoints import formats
 
 pytestmark = pytest.mark.full
@@ -92,7 +92,7 @@ def inputs(tmp_path, vocabulary):
 
 def read_result(folder):
     """{name: content} of what a reader takes for a result."""
-    names = [x for x in files.list_files(str(folder)) if not x.endswith((".tmp", files.LOCK))]
+    names = [x for x in files.list_files(str(folder)) if not x.endswith((".tmp", folders.LOCK))]
     return {x: (folder / x).read_bytes() for x in names if ".tmp/" not in x}
 
 

@@ -12,7 +12,7 @@ import sealed_files
 import tensorflow as tf
 import tiny_run
 
-from albert_tf import config_io, files
+from albert_tf import config_io, folders
 from albert_tf.checkpoints import formats, native
 from albert_tf.errors import UserError
 from albert_tf.pipelines import pretraining_evaluation, pretraining_records
@@ -216,7 +216,7 @@ def test_a_folder_of_another_run_is_refused(data, trained, tmp_path):
     with pytest.raises(UserError, match=r"with --train_files\.2=\[.train-1.tfrecord., 16\], not"):
         tiny_run.run_files([f"{data}/train-0*"], [], tmp_path, tiny_run.settings(**steps))
     with (
-        files.locking_folder(str(tmp_path)),
+        folders.locking(str(tmp_path)),
         pytest.raises(UserError, match="is in use by another process"),
     ):
         tiny_run.run(data, tmp_path, tiny_run.settings(**steps))

@@ -7,7 +7,7 @@ import replicas
 import tensorflow as tf
 import tiny_run
 
-from albert_tf import children, lazy_tensorflow
+from albert_tf import lazy_tensorflow, processes
 from albert_tf.errors import UserError
 from albert_tf.train import devices
 from albert_tf.train.trainer import Trainer
@@ -64,7 +64,7 @@ def test_compiling():
     ],
 )
 def test_the_cores_of_a_cpu_share_the_rows(monkeypatch, cores, sizes, slices):
-    monkeypatch.setattr(children, "count_cores", lambda: cores)
+    monkeypatch.setattr(processes, "count_cores", lambda: cores)
     monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
     monkeypatch.delenv("TF_NUM_INTEROP_THREADS", raising=False)
 
