@@ -3,8 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 
-from absl import logging
-
 from albert_tf import config_io, provenance, run_files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
@@ -17,7 +15,7 @@ from albert_tf.kinds.span import SpanAnswer
 from albert_tf.kinds.task_table import ANSWERS
 from albert_tf.model import weight_names
 from albert_tf.run_files import BEST
-from albert_tf.tasks import exits, finetuned_model, recipes
+from albert_tf.tasks import finetuned_model, inference, recipes
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.train_config import FinetuneConfig
 
@@ -60,14 +58,7 @@ def configure(
     known = task_table.KINDS.get(kind or (task.kind.name if task else ""))
     changes = ConfigOverrides(overrides=tuple(overrides))
     config = recipes.change_config(values, changes, known, is_run=own is not None)
-    return task, exits.choose_patience(config, checkpoint)
-
-
-def run_all_layers(config: FinetuneConfig) -> FinetuneConfig:
-    """Returns the config of a model that runs all layers, and says so where it has early exits."""
-    if config.early_exit:
-        logging.info("The export runs all layers: the heads of early_exit are left out.")
-    return config.with_all_layers()
+    return task, inference.choose_patience(config, checkpoint)
 
 
 def choose(
@@ -155,18 +146,9 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
 
 def _check_weights(checkpoint: ModelCheckpoint, options: Options) -> None:
     """Raises `UserError` unless the weights are an ALBERT's, with all that the kind needs."""
-    answer, config = ANSWERS[options.kind], options.run_config.albert
-    parts = weight_names.parts(config)
-    expected = {name: shape for part in answer.parts for name, shape in parts[part].items()}
-    if options.run_config.early_exit and weight_names.CLASSIFIER in answer.parts:
-        heads = parts[weight_names.EXITS]
-        if not heads.keys() & checkpoint.weights.keys():
-            raise UserError(f"{checkpoint.source} was trained without early_exit: leave it out.")
-        outputs = len(checkpoint.weights.get("output_bias", ()))
-        rows = outputs * (config.num_hidden_layers - 1)
-        expected |= {x: (rows, *shape[1:]) for x, shape in heads.items()}
-    elif options.run_config.early_exit:
-        logging.info(f"--kind={options.kind} runs all layers: early_exit changes nothing.")
+    answer, run_config = ANSWERS[options.kind], options.run_config
+    expected = answer.list_weights(checkpoint.weights, run_config, checkpoint.source)
+    parts = weight_names.parts(run_config.albert)
     known = {name for shapes in parts.values() for name in shapes}
     if unknown := sorted(checkpoint.weights.keys() - known):
         raise UserError(

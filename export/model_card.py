@@ -116,7 +116,7 @@ def write(
     inputs = "\n".join(_set_input(*item) for item in signatures[name].example.items())
     sections = [
         *introduce(title, model, f"for TensorFlow Serving, with {model.options.dtype} weights"),
-        *_describe_answers(model, functions[name].structured_outputs),
+        *_describe_answers(model),
         _FILES,
         "## Start a server",
         f"In this folder, or in a copy of it:\n\n    {command}",
@@ -150,7 +150,7 @@ def introduce(title: str, model: ExportedModel, form: str) -> Iterator[str]:
         yield f"Labels, in the order of their ids: {', '.join(labels)}."
 
 
-def _describe_answers(model: ExportedModel, outputs: Mapping[str, Any]) -> Iterator[str]:
+def _describe_answers(model: ExportedModel) -> Iterator[str]:
     """Yields what is read of a text, and the settings on which answers depend."""
     options = model.options
     cut = model.answer.truncation_note if options.text else ""
@@ -162,13 +162,7 @@ def _describe_answers(model: ExportedModel, outputs: Mapping[str, Any]) -> Itera
     if options.thresholds:
         thresholds = ", ".join(f"{label} {x:.4g}" for label, x in options.thresholds.items())
         yield f"The thresholds of probabilities, above which a label applies: {thresholds}."
-    if "num_layers" not in outputs:
-        return
-    yield (
-        f"Patience is {options.run_config.exit_patience}: the layers are left when that many heads "
-        "in a row agree with\nthe one before. An answer does not depend on the other rows of a "
-        "request."
-    )
+    yield model.answer.describe_settings(options.run_config)
 
 
 def list_tensors(tensors: Iterable[tuple[str, str, str]]) -> str:

@@ -294,15 +294,16 @@ def _leave_out(
                 "Leave them out with --allow_partial=REGEX."
                 f"{_SQUAD2_HINT if part == weight_names.SQUAD2 else ''}"
             )
-    notes = {weight_names.EXITS: "; all layers run"}
+    notes = {part: note for part, (_, note) in weight_names.OPTIONAL.items()}
     listed = [f"{part} ({len(x)}{notes.get(part, '')})" for part, x in others.items() if x]
     if listed:
         logging.info(f"left out, as {to_format} has no place for the weights: {', '.join(listed)}")
     run = dict(checkpoint.run)
     if any(others[part] for part in weight_names.TASK_HEADS):
         run = {key: x for key, x in run.items() if key not in answers.OF_TASK}
-    elif others[weight_names.EXITS] and checkpoint.task_config:
-        run["config"] = {**run["config"], "early_exit": False, "exit_patience": None}
-        run.pop("metrics", None)  # scores of answers that left early
+    elif checkpoint.task_config:
+        for changes in (x for part, (x, _) in weight_names.OPTIONAL.items() if others[part]):
+            run["config"] = {**run["config"], **changes}
+            run.pop("metrics", None)  # scores of answers with the part
     checkpoint = dataclasses.replace(checkpoint, run=run)
     return model_checkpoint.select_weights(checkpoint, checkpoint.weights.keys() & places)

@@ -1,11 +1,12 @@
 """What a model answers: its network, what an export of it serves, and predictions."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from absl import logging
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError
@@ -104,6 +105,35 @@ class Answer:
     def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
         """Returns the outputs, by name, for checked token ids: by default those of the head."""
         return self.apply(network, ids)
+
+    def list_weights(
+        self, weights: Mapping[str, Any], config: FinetuneConfig, source: str
+    ) -> dict[str, tuple[int, ...]]:
+        """Returns the shapes of all that an export needs of the weights of a checkpoint."""
+        from albert_tf.model import early_exit, weight_names
+
+        parts = weight_names.parts(config.albert)
+        shapes = {name: shape for part in self.parts for name, shape in parts[part].items()}
+        if config.early_exit and self.has_exits:
+            return shapes | early_exit.list_weights(config.albert, weights, source)
+        if config.early_exit:
+            logging.info(f"--kind={self.kind} runs all layers: early_exit changes nothing.")
+        return shapes
+
+    def describe_settings(self, config: FinetuneConfig) -> str:
+        """Returns what the card of an export says of the settings on which answers depend."""
+        if not config.exit_patience or not self.has_exits:
+            return ""
+        return (
+            f"Patience is {config.exit_patience}: the layers are left when that many heads in a "
+            "row agree with\nthe one before. An answer does not depend on the other rows of a "
+            "request."
+        )
+
+    @property
+    def has_exits(self) -> bool:
+        """Whether there can be a head after each layer."""
+        return "classifier" in self.parts
 
     def to_reply(self, outputs: Tensors) -> dict[str, Any]:
         """Returns the outputs as `reply` has them."""

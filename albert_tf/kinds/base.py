@@ -122,7 +122,7 @@ class Kind:
     def check_config(self, config: FinetuneConfig) -> None:
         """Raises `UserError` if a setting of a run means nothing for the kind."""
         require(
-            not config.early_exit or "classifier" in self.answer.parts,
+            not config.early_exit or self.answer.has_exits,
             f"early_exit is for kinds with one answer a text, not for {self}. Leave it out.",
         )
 

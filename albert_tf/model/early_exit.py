@@ -4,16 +4,21 @@ Zhou et al. 2020, "BERT Loses Patience" (PABEE). Beyond it, rows that are done l
 and what a row is answered does not depend on the others.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.model import token_layout, xla
+from albert_tf.errors import require
+from albert_tf.model import pretraining_heads, token_layout, weight_names, xla
 from albert_tf.model.albert_model import Albert, Batch
 from albert_tf.records import model_inputs
 
+UNFIT = (
+    "fit of Keras trains no heads after each layer: take bin/run_finetuning or LoadedModel.fit, "
+    "or load the model with early_exit=False."
+)
 OUTPUTS = ("logits", "num_layers")  # [B, C]; [B], the layers that ran for a row
 
 
@@ -35,6 +40,89 @@ class _Rows(NamedTuple):
     numbers: tf.Tensor
     agreed: tf.Tensor
     logits: tf.Tensor
+
+
+def make_heads(
+    config: AlbertConfig, rng: Any, outputs: int, **kwargs: Any
+) -> pretraining_heads.ClassWeights:
+    """Returns the heads of a classifier after the layers but the last, in one."""
+    rows = (config.num_hidden_layers - 1) * outputs
+    return pretraining_heads.ClassWeights(config, rng, rows, name="exits", **kwargs)
+
+
+def list_weights(
+    config: AlbertConfig, weights: Mapping[str, Any], source: str
+) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes that heads need next to a checkpoint's classifier; `UserError` if none."""
+    heads = weight_names.parts(config)[weight_names.EXITS]
+    require(
+        not heads.keys().isdisjoint(weights),
+        f"{source} was trained without early_exit: leave it out.",
+    )
+    rows = len(weights.get("output_bias", ())) * (config.num_hidden_layers - 1)
+    return {name: (rows, *shape[1:]) for name, shape in heads.items()}
+
+
+def apply(
+    albert: Albert, head: Any, tokens: Batch, *, training: bool, seed: Any, **choices: Any
+) -> dict[str, tf.Tensor]:
+    """With patience the answers where rows leave, and the layers used; else all heads' logits.
+
+    Where layers cannot be a loop, all of them run, and the answers are the same.
+    """
+    config = albert.config
+    patience = None if training else head.sizes.exit_patience
+    if patience and is_possible(config):
+        return run(albert, head, tokens)
+    with xla.trace_options(loops_layers=False):
+        outputs = albert(tokens, **choices, training=training, seed=seed)
+    step = config.inner_group_num
+    logits = tf.stack(
+        [
+            score_layer(head, albert.pool(x[:, 0]), layer, seed if training else None)
+            for layer, x in enumerate(outputs["encoder_outputs"][step - 1 :: step])
+        ],
+        1,
+    )  # [B, L, C]
+    if patience:
+        return dict(zip(OUTPUTS, leave(head, logits, patience), strict=True))
+    return {"logits": logits[:, -1], "exit_logits": logits}
+
+
+def score_layer(head: Any, pooled: tf.Tensor, layer: Any, seed: Any = None) -> tf.Tensor:
+    """[B, D] after a layer, counted from 0 -> [B, C] by the head there.
+
+    All heads are one product, so that in a loop its matrix is the same in each step.
+    """
+    pooled = head.drop(pooled, seed, layer)
+    last = head.scores(pooled)[:, tf.newaxis]
+    rows = [-1, head.config.num_hidden_layers - 1, last.shape[-1]]
+    exits = tf.reshape(head.exits.scores(pooled), rows)
+    return head.arrange(tf.concat([exits, last], 1)[:, layer])
+
+
+def judge(head: Any, before, logits, agreed, layer, patience: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns [B], how many heads in a row agree, and whether a row leaves after this layer.
+
+    It leaves when `patience` heads in a row agree with the one before. `agreed` is the number
+    up to the layer before, -1 before the first; `before` are its logits, [B, C], and any there.
+    """
+    agreed = tf.where(head.agree(before, logits), agreed + 1, 0)
+    return agreed, (agreed >= patience) | (layer + 1 == head.config.num_hidden_layers)
+
+
+def leave(head: Any, logits: tf.Tensor, patience: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns [B, C], the logits at the layer where a row leaves, and [B], the layers it used.
+
+    [B, L, C] are of all layers.
+    """
+    agreed = tf.fill(tf.shape(logits)[:1], -1)
+    used = tf.zeros_like(agreed)
+    for layer in range(head.config.num_hidden_layers):
+        before = logits[:, layer - 1]
+        agreed, leaves = judge(head, before, logits[:, layer], agreed, layer, patience)
+        used = tf.where(leaves & (used == 0), layer + 1, used)
+    return tf.gather(logits, used - 1, batch_dims=1), used
 
 
 def is_possible(config: AlbertConfig) -> bool:
@@ -108,9 +196,10 @@ def _make_run_until_done(albert: Albert, head: Any) -> Callable[..., tuple[tf.Te
         def run_layer(layer, x, agreed, before, done):
             x = tf.ensure_shape(step(x, layout=layout, number=layer), x.shape)
             vectors = layout.restore_queries(tf.gather(x, tf.reshape(first_rows, [-1])), first)
-            answer = head.score_layer(albert.pool(vectors[:, 0]), layer)
+            answer = score_layer(head, albert.pool(vectors[:, 0]), layer)
             answer = tf.ensure_shape(answer, before.shape)
-            agreed, done = head.judge(before, answer, agreed, layer, head.sizes.exit_patience)
+            patience = head.sizes.exit_patience
+            agreed, done = judge(head, before, answer, agreed, layer, patience)
             return layer + 1, x, agreed, answer, done
 
         start = (layer, x, rows.agreed, rows.logits, tf.zeros_like(rows.agreed, tf.bool))

@@ -5,12 +5,13 @@ A head takes the encoder's output and the batch, and returns float32 logits by n
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.model import layers, ops, pretraining_heads
+from albert_tf.model import early_exit, layers, ops, pretraining_heads
+from albert_tf.model.albert_model import Albert, Batch
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig
 
@@ -48,7 +49,12 @@ class Head:
     required_inputs: tuple[str, ...] = ()
     takes_choices = False
     takes_texts = False
-    exits: pretraining_heads.ClassWeights | None = None  # heads after the layers but the last
+    unfit = ""  # why `fit` of Keras does not train it
+
+    def run(self: Any, albert: Albert, tokens: Batch, batch: Tensors, *, training, seed, **choices):
+        """Returns the outputs of the encoder, with `choices`, and then of the head."""
+        outputs = albert(tokens, training=training, seed=seed, **choices)
+        return self(outputs[self.reads], {**batch, **tokens}, training=training, seed=seed)
 
 
 class Classifier(Head, pretraining_heads.ClassWeights):
@@ -62,58 +68,28 @@ class Classifier(Head, pretraining_heads.ClassWeights):
         super().__init__(config, rng, outputs, **kwargs)
         self.classes, self.sizes = sizes.classes, sizes
         if sizes.early_exit:
-            number = (config.num_hidden_layers - 1) * outputs
-            self.exits = pretraining_heads.ClassWeights(config, rng, number, name="exits", **kwargs)
+            self.exits = early_exit.make_heads(config, rng, outputs, **kwargs)
+            self.unfit = early_exit.UNFIT
+
+    def run(self, albert, tokens, batch, **options):
+        if self.sizes.early_exit:
+            return early_exit.apply(albert, self, tokens, **options)
+        return super().run(albert, tokens, batch, **options)
 
     def call(self, pooled, batch, training=False, seed=None):  # [B, D] -> [B, C]
-        pooled = _dropout(tf.cast(pooled, tf.float32), self.config, seed if training else None)
-        return {"logits": self.arrange(self.scores(pooled))}
+        return {"logits": self.arrange(self.scores(self.drop(pooled, seed if training else None)))}
+
+    def drop(self, pooled, seed, layer=0):
+        """[B, D] -> [B, D], float32, with the dropout of the head after a layer."""
+        return _dropout(tf.cast(pooled, tf.float32), self.config, seed, layer)
 
     def arrange(self, scores):
         """[B, C], of choices [B * C, 1] -> [B, C]"""
         return scores
 
-    def score_layer(self, pooled, layer, seed=None):
-        """[B, D] after a layer, counted from 0 -> [B, C] by the head there.
-
-        All heads are one product, so that in a loop its matrix is the same in each step.
-        """
-        assert self.exits is not None
-        pooled = _dropout(tf.cast(pooled, tf.float32), self.config, seed, layer)
-        last = self.scores(pooled)[:, tf.newaxis]
-        exits = tf.reshape(self.exits.scores(pooled), [-1, self.num_layers - 1, last.shape[-1]])
-        return self.arrange(tf.concat([exits, last], 1)[:, layer])
-
-    @property
-    def num_layers(self) -> int:
-        return self.config.num_hidden_layers
-
     def agree(self, one, other):
         """[..., C] twice -> [...], whether both give the same answer."""
         return tf.equal(tf.argmax(one, -1), tf.argmax(other, -1))
-
-    def judge(self, before, logits, agreed, layer, patience: int):
-        """Returns [B], how many heads in a row agree, and whether a row leaves after this layer.
-
-        It leaves when `patience` heads in a row agree with the one before. `agreed` is the number
-        up to the layer before, -1 before the first; `before` are its logits, [B, C], and any there.
-        """
-        agreed = tf.where(self.agree(before, logits), agreed + 1, 0)
-        return agreed, (agreed >= patience) | (layer + 1 == self.num_layers)
-
-    def leave(self, logits, patience: int):
-        """Returns [B, C], the logits at the layer where a row leaves, and [B], the layers it used.
-
-        [B, L, C] are of all layers.
-        """
-        agreed = tf.fill(tf.shape(logits)[:1], -1)
-        used = tf.zeros_like(agreed)
-        for layer in range(self.num_layers):
-            agreed, leaves = self.judge(
-                logits[:, layer - 1], logits[:, layer], agreed, layer, patience
-            )
-            used = tf.where(leaves & (used == 0), layer + 1, used)
-        return tf.gather(logits, used - 1, batch_dims=1), used
 
 
 class Regression(Classifier):

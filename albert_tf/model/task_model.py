@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import require
-from albert_tf.model import albert_model, early_exit, layers, task_heads, xla
+from albert_tf.model import albert_model, layers, task_heads, xla
 from albert_tf.model.albert_model import Albert, Batch
 from albert_tf.model.keras_model import ConfiguredModel
 from albert_tf.records import model_inputs
@@ -49,12 +49,8 @@ class AlbertForTask(ConfiguredModel):
         self.built = True
 
     def fit(self, *args: Any, **options: Any) -> Any:
-        """Trains as Keras does, which knows no loss of heads after each layer."""
-        require(
-            self.head.exits is None,
-            "fit of Keras trains no heads after each layer: take bin/run_finetuning or "
-            "LoadedModel.fit, or load the model with early_exit=False.",
-        )
+        """Trains as Keras does; `UserError` for a head whose loss it does not know."""
+        require(not self.head.unfit, self.head.unfit)
         return super().fit(*args, **options)
 
     def call(self, batch: Batch, training=False, seed=None) -> Mapping[str, tf.Tensor]:
@@ -76,36 +72,9 @@ class AlbertForTask(ConfiguredModel):
         seed = self.choose_seed(seed, rates, training=training)
         # The last block need not compute any other token than the first.
         positions = albert_model.no_positions(tokens) if pooled else None
-        options = {"training": training, "seed": seed}
-        choices = {"positions": positions, "pooled": pooled}
-        choices["skips_padding"] = not self.reads_padding
-        if self.head.exits is not None:
-            return self._apply_exits(tokens, training, seed, choices)
-        outputs = self.albert(tokens, **choices, **options)
-        return self.head(outputs[self.head.reads], {**batch, **tokens}, **options)
-
-    def _apply_exits(self, tokens, training, seed, choices) -> Mapping[str, tf.Tensor]:
-        """With patience the answers where rows leave, and the layers used; else all heads' logits.
-
-        Where layers cannot be a loop, all of them run, and the answers are the same.
-        """
-        head, config = self.head, self.config
-        patience = None if training else head.sizes.exit_patience
-        if patience and early_exit.is_possible(config):
-            return early_exit.run(self.albert, head, tokens)
-        with xla.trace_options(loops_layers=False):
-            outputs = self.albert(tokens, **choices, training=training, seed=seed)
-        step = config.inner_group_num
-        logits = tf.stack(
-            [
-                head.score_layer(self.albert.pool(x[:, 0]), layer, seed if training else None)
-                for layer, x in enumerate(outputs["encoder_outputs"][step - 1 :: step])
-            ],
-            1,
-        )  # [B, L, C]
-        if patience:
-            return dict(zip(early_exit.OUTPUTS, head.leave(logits, patience), strict=True))
-        return {"logits": logits[:, -1], "exit_logits": logits}
+        options = {"training": training, "seed": seed, "positions": positions, "pooled": pooled}
+        options["skips_padding"] = not self.reads_padding
+        return self.head.run(self.albert, tokens, batch, **options)
 
     @property
     def reads_pooled_output(self) -> bool:

@@ -9,6 +9,7 @@ from albert_tf.config import AlbertConfig
 
 Shapes = dict[str, tuple[int, ...]]
 
+
 BLOCK = "bert/encoder/transformer/group_{}/inner_group_{}/"
 MAPPING = "bert/encoder/embedding_hidden_mapping_in"
 WORDS = "bert/embeddings/word_embeddings"
@@ -23,6 +24,8 @@ TOKEN_CLASSIFIER = "token_classifier"  # the one that was never published
 TASK_HEADS = (CLASSIFIER, SQUAD1, SQUAD2, TOKEN_CLASSIFIER)
 WORDS_BEHIND, WORDS_SCOPE = "words_behind", "cls/words/"  # of phonemes; it is thrown away
 PRETRAINED = frozenset({ENCODER, POOLER, MASKED_LM, SENTENCE_ORDER})
+# {part that may be left out: (the config of its run without it, a note)}
+OPTIONAL = {EXITS: ({"early_exit": False, "exit_patience": None}, "; all layers run")}
 # The parts of published models. A classifier of one output is RACE's, too.
 _MODELS: tuple[Set[str], ...] = (
     {ENCODER, POOLER},

@@ -1,6 +1,5 @@
 """The parts of fine-tuning: what a task learns, what a run reads, an evaluation with its files."""
 
-import dataclasses
 import functools
 import os
 from collections.abc import Mapping, Sequence
@@ -10,17 +9,16 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import config_io, files, folders, run_files
-from albert_tf.checkpoints import matching
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel
 from albert_tf.data_prep.task_data import task_cache
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import require
 from albert_tf.kinds import task_dataset
-from albert_tf.kinds.base import Predictions, Task, TaskSplit
+from albert_tf.kinds.base import Task, TaskSplit
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.objectives.objective import Objective
 from albert_tf.run_record import RunRecord
-from albert_tf.tasks import exits, finetuned_model, inference, predictions, recipes
+from albert_tf.tasks import finetuned_model, inference, predictions, recipes
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import devices, multi_worker
@@ -172,7 +170,7 @@ def evaluate(
     multi_worker.check_same(strategy, data | {"scored": scored})
     split = dataset.manifest["settings"]["split"]
     is_tuned = scored and split == "dev"
-    predicted, more = _predict(model, strategy, dataset, chooses=is_tuned)
+    predicted, more = inference.predict(model, strategy, dataset, chooses=is_tuned)
     thresholds = {}
     if is_tuned:
         thresholds = task.kind.learn.tune_thresholds(task, examples, predicted)
@@ -196,28 +194,3 @@ def evaluate(
         content |= {"metrics": scores, **{key: value for key, value in more.items() if value}}
         files.write_sealed(os.path.join(output_dir, run_files.metrics_file(name)), content)
     return scores, path
-
-
-def _predict(
-    model: FinetunedModel,
-    strategy: tf.distribute.Strategy,
-    dataset: TaskDataset,
-    *,
-    chooses: bool,
-) -> tuple[Predictions, dict[str, Any]]:
-    """Returns the predictions, and with heads after each layer what metrics say of the patience.
-
-    `chooses` says whether the patience is the best on these data.
-    """
-    # All heads, which are compared.
-    config = dataclasses.replace(model.config, exit_patience=None)
-    logging.info(f"{model.checkpoint.source}: evaluated in {config.dtype}")
-    num_branches = devices.choose_num_branches(config, strategy)
-    devices.share_cores(num_branches)
-    with strategy.scope():
-        network, _ = model.task.make_model(config, is_new=False)
-    matching.assign_task_weights(model.checkpoint, network, with_head=True, log_level=logging.DEBUG)
-    arguments = (config, strategy, network, dataset)
-    if config.early_exit:
-        return exits.predict(model, *arguments, scores=chooses, num_branches=num_branches)
-    return inference.make_predict(*arguments, num_branches=num_branches)(), {}

@@ -178,7 +178,7 @@ class LoadedModel:
             The predictions of `albert_tf.tasks.predictions`: {"prediction": label,
             "probabilities": [C numbers]}, {"prediction": number}, {"prediction": text, "nbest"}, or
             {"prediction": [{"text", "type", "start", "end", "score"}]} of tagged spans. A model
-            with early exits adds "num_layers", how many layers ran.
+            with a head after each layer adds "num_layers", how many layers ran.
 
         Raises:
             UserError: the model has no head of a task, or an input does not fit it.

@@ -1,17 +1,28 @@
-"""Runs a fine-tuned model on a task dataset and decodes its outputs: predictions by example id."""
+"""Runs a fine-tuned model on a task dataset and decodes its outputs: predictions by example id.
 
+With a head after each layer it chooses when the model leaves its layers: its patience.
+"""
+
+import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
+from albert_tf import run_files
+from albert_tf.checkpoints import matching
+from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
+from albert_tf.errors import require
 from albert_tf.kinds import task_dataset
 from albert_tf.kinds.base import Outputs, Predictions
 from albert_tf.kinds.task_dataset import TaskDataset
+from albert_tf.model import early_exit
 from albert_tf.records import input_pipeline
+from albert_tf.tasks import finetuned_model, predictions
 from albert_tf.train import devices, eval_step
 from albert_tf.train_config import FinetuneConfig
 
@@ -68,3 +79,102 @@ def decode_outputs(config: FinetuneConfig, dataset: TaskDataset, outputs: Output
     """Decodes the model's outputs, [N, ...] of all records, to predictions by example id."""
     task = dataset.task
     return task.kind.answer.decode(outputs, dataset.examples, task, config, dataset.read_arrays())
+
+
+def predict(
+    finetuned: FinetunedModel,
+    strategy: tf.distribute.Strategy,
+    dataset: TaskDataset,
+    *,
+    chooses: bool,
+) -> tuple[Predictions, dict[str, Any]]:
+    """Returns the predictions of a task dataset, and what metrics of the split say of the patience.
+
+    That is {} without heads after each layer; else {"patience"}, with which all else is predicted:
+    that of the config; if `chooses`, the smallest whose score loses no more than `exit_max_loss`;
+    for other splits that of dev. With `chooses` there is also "exits", the score and the mean
+    number of layers with each patience.
+    """
+    # All heads, which are compared.
+    config = dataclasses.replace(finetuned.config, exit_patience=None)
+    logging.info(f"{finetuned.checkpoint.source}: evaluated in {config.dtype}")
+    num_branches = devices.choose_num_branches(config, strategy)
+    devices.share_cores(num_branches)
+    with strategy.scope():
+        model, _ = finetuned.task.make_model(config, is_new=False)
+    matching.assign_task_weights(
+        finetuned.checkpoint, model, with_head=True, log_level=logging.DEBUG
+    )
+    decode = functools.partial(_decode_exits, model.head) if config.early_exit else decode_outputs
+    predicted = make_predict(
+        config, strategy, model, dataset, num_branches=num_branches, decode=decode
+    )()
+    if not config.early_exit:
+        return predicted, {}
+    if chooses:
+        return _choose_exit(finetuned.config, dataset, predicted)
+    patience = choose_patience(finetuned.config, finetuned.checkpoint).exit_patience or len(
+        predicted
+    )
+    return predicted[patience - 1].predictions, {run_files.PATIENCE: patience}
+
+
+class _Exit(NamedTuple):
+    """The predictions with a patience, and how many layers they take on average."""
+
+    patience: int
+    layers: float
+    predictions: Predictions
+
+
+def _decode_exits(
+    head: Any, config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs
+) -> list[_Exit]:
+    """Decodes the outputs with each patience; the last runs all layers."""
+    exits = []
+    for patience in range(1, config.albert.num_hidden_layers + 1):
+        logits, used = early_exit.leave(head, tf.constant(outputs["exit_logits"]), patience)
+        predicted = decode_outputs(config, dataset, {**outputs, "logits": logits.numpy()})
+        exits.append(_Exit(patience, float(np.mean(used)), predicted))
+    return exits
+
+
+def _choose_exit(
+    config: FinetuneConfig, dataset: TaskDataset, exits: Sequence[_Exit]
+) -> tuple[Predictions, dict[str, Any]]:
+    task, name = dataset.task, dataset.best_by
+    values = [predictions.score(task, dataset.examples, x.predictions)[name] for x in exits]
+    least = values[-1] - config.exit_max_loss / (1 if task.kind.learn.is_percent else 100)
+    # All layers, if their score is no number.
+    best = next((x for x, y in zip(exits, values, strict=True) if y >= least), exits[-1])
+    chosen = exits[(config.exit_patience or best.patience) - 1]
+    curve = [
+        {"patience": x.patience, "layers": x.layers, name: y}
+        for x, y in zip(exits, values, strict=True)
+    ]
+    logging.info(
+        f"patience {chosen.patience}: {chosen.layers:.2f} of {len(exits)} layers on average, "
+        f"{name} {values[chosen.patience - 1]:.4g}; all layers {values[-1]:.4g}"
+    )
+    return chosen.predictions, {run_files.PATIENCE: chosen.patience, "exits": curve}
+
+
+def choose_patience(config: FinetuneConfig, checkpoint: ModelCheckpoint) -> FinetuneConfig:
+    """Returns the config with a patience: its own, the best on a run's dev set, or all layers."""
+    if not config.early_exit or config.exit_patience:
+        return config
+    patience = finetuned_model.read_dev_metrics(checkpoint).get(run_files.PATIENCE)
+    is_sound = type(patience) is int and 1 <= patience <= config.albert.num_hidden_layers
+    require(
+        patience is None or is_sound,
+        f"the patience of {checkpoint.source} is {patience!r}, no number of its layers. Evaluate "
+        "it again.",
+    )
+    return dataclasses.replace(config, exit_patience=patience or config.albert.num_hidden_layers)
+
+
+def run_all_layers(config: FinetuneConfig) -> FinetuneConfig:
+    """Returns the config of a model that runs all layers, and says so where it has early exits."""
+    if config.early_exit:
+        logging.info("The export runs all layers: the heads of early_exit are left out.")
+    return config.with_all_layers()

@@ -119,7 +119,7 @@ def read(arguments: Int8Arguments) -> EvaluatedModel:
         arguments.checkpoint, arguments.data, paths, ["dev"], changes, which=arguments.which
     )
     config = ExportConfig(source=SourceConfig(checkpoint=arguments.checkpoint), text=False)
-    run_config = export_source.run_all_layers(model.config)
+    run_config = inference.run_all_layers(model.config)
     exported = export_source.choose(config, model.checkpoint, model.task, run_config)
     check_kind(exported)
     dev = task_cache.read(splits["dev"], tokenizer, arguments.cache_folder, model.config)

@@ -24,6 +24,7 @@ from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.onnx import onnx_runtime
 from albert_tf.kinds import task_table
+from albert_tf.tasks import inference
 from albert_tf.train_config import SentenceVectors
 
 GRAPH = "onnx/model.onnx"
@@ -48,7 +49,7 @@ def export(source: SourceConfig, folder: str) -> str:
     folders.refuse_existing(folder, "--output_dir: ")
     config = ExportConfig(source=source, text=False)
     checkpoint, task, run_config = export_source.read_source(source)
-    model = export_source.choose(config, checkpoint, task, export_source.run_all_layers(run_config))
+    model = export_source.choose(config, checkpoint, task, inference.run_all_layers(run_config))
     if (kind := model.options.kind) not in CLASS_NAMES:
         raise UserError(
             f"{model.source} is of kind {kind}: transformers has no such head, so that nothing "
