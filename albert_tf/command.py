@@ -2,6 +2,7 @@
 
 import ast
 import importlib.metadata
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -42,7 +43,6 @@ _WORDS = {
     "convert": "convert_checkpoint",
     "onnx": "export --format=onnx",
     "litert": "export --format=litert",
-    "phonemize": "data phonemize",
 }
 
 
@@ -60,7 +60,9 @@ def main() -> None:
         with program.printing():
             print(describe_programs())
     elif name not in programs:
-        hint = suggest(name, {x: x for x in programs} | _WORDS)
+        commands = re.findall(r"bin/(data (\w+))", (PROGRAMS / "data").read_text(encoding="utf-8"))
+        words = {word: command for command, word in commands} | _WORDS
+        hint = suggest(name, {x: x for x in programs} | words)
         hint = hint or "albert-tf --help lists the programs."
         sys.exit(f"albert-tf: there is no program {name!r}. {hint}")
     else:

@@ -56,7 +56,7 @@ class RunRecord(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown
         task: of fine-tuning, its name, kind, labels and columns.
         training_data: of fine-tuning, the description of its records.
         train_files: of pre-training, [name, number of examples] of each file.
-        words: of pre-training on phonemes, number and checksum of the words.
+        words: of pre-training, number and checksum of the words behind the tokens, if it has such.
         data: where the data are that are read again; not compared.
         start: the weights that it started from; None if it goes on from another run.
         history: each time that it went on from another run, the oldest first.

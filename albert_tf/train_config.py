@@ -12,7 +12,7 @@ from albert_tf.errors import require, require_choice
 from albert_tf.settings import AboveZero, Count, Length, Share, Size, setting
 
 PAIR_TASKS = ("sop", "nsp")
-SENTENCE_TASKS = (*PAIR_TASKS, "none", PHONEMES := "phonemes")
+SENTENCE_TASKS = (*PAIR_TASKS, "none", WORDS_BEHIND := "phonemes")
 # Whether records hold masks, or training draws them while it reads.
 STATIC, ONLINE = MASKINGS = ("static", "online")
 LONGEST_ONLINE_NGRAM = 16  # the time per batch grows with it
@@ -190,6 +190,11 @@ class PretrainConfig(TrainConfig):
     phases: tuple[Phase, ...] = setting(
         "one after the other, each on the records of its lengths; none: one phase", ()
     )
+
+    @property
+    def head_of_words(self) -> int:
+        """The rows of the head of the words behind tokens; 0 if the records have none."""
+        return self.num_words if self.sentence_task == WORDS_BEHIND else 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -229,14 +229,14 @@ def choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
     """The first class of which the checkpoint has all weights, and their published names.
 
     Other weights have no place there, such as the head for SQuAD 2.0, the pooler next to a head for
-    SQuAD 1.1, the heads over phonemes, or a classifier whose kind no class has. Raises `UserError`
+    SQuAD 1.1, heads if one is of words, or a classifier whose kind no class has. Raises `UserError`
     if every class would lack weights, and make some up.
     """
     parts = weight_names.parts(checkpoint.config)
-    is_of_phonemes = parts[weight_names.WORDS_BEHIND].keys() <= checkpoint.weights.keys()
+    has_words = parts[weight_names.WORDS_BEHIND].keys() <= checkpoint.weights.keys()
     kind = checkpoint.run.get("task", {}).get("kind")
     classified = [x for row in CLASSES.values() if CLASSIFIER in row.parts for x in row.kinds]
-    for class_name in (_BARE_CLASS,) if is_of_phonemes else CLASSES:
+    for class_name in (_BARE_CLASS,) if has_words else CLASSES:
         known = CLASSES[class_name].parts
         if CLASSIFIER in known and kind not in (None, *classified):
             continue

@@ -22,7 +22,7 @@ CLASSIFIER, SQUAD1, SQUAD2 = "classifier", "squad1", "squad2"
 EXITS = "exits"  # heads of a classifier after the layers but the last
 TOKEN_CLASSIFIER = "token_classifier"  # the one that was never published
 TASK_HEADS = (CLASSIFIER, SQUAD1, SQUAD2, TOKEN_CLASSIFIER)
-WORDS_BEHIND, WORDS_SCOPE = "words_behind", "cls/words/"  # of phonemes; it is thrown away
+WORDS_BEHIND, WORDS_SCOPE = "words_behind", "cls/words/"  # thrown away after pre-training
 PRETRAINED = frozenset({ENCODER, POOLER, MASKED_LM, SENTENCE_ORDER})
 # {part that may be left out: (the config of its run without it, a note)}
 OPTIONAL = {EXITS: ({"early_exit": False, "exit_patience": None}, "; all layers run")}

@@ -14,16 +14,13 @@ from albert_tf.train_config import PretrainConfig
 MASKED_LM = "masked_lm"
 
 
-def make_objective(sentence: str | None, *, has_words: bool = False) -> Objective:
-    """Returns the objective; `sentence` is what metrics call the sentence task, None has none.
-
-    With `has_words` the second head of the model is that of words, whose loss the caller adds.
-    """
+def make_objective(sentence: str | None) -> Objective:
+    """Returns the objective; `sentence` is what metrics call the sentence task, None has none."""
 
     def make_model(config: PretrainConfig) -> tuple[AlbertForPretraining, list[keras.Variable]]:
         model = AlbertForPretraining(
             config.albert,
-            num_words=config.num_words if has_words else 0,
+            num_words=config.head_of_words,
             seed=config.seed,
             rematerialize=config.rematerialize,
             layer_loop=config.layer_loop,

@@ -33,7 +33,7 @@ def _add_up(outputs: Tensors, batch: Tensors) -> dict[str, tf.Tensor]:
     return _MASKED.loss.sums(outputs, batch) | of_words
 
 
-_MASKED = masked_lm.make_objective(None, has_words=True)
+_MASKED = masked_lm.make_objective(None)
 PHONEMES = dataclasses.replace(
     _MASKED,
     loss=Loss((*_MASKED.loss.names, WORD), _count, _add_up),

@@ -22,7 +22,7 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import eval_step
 from albert_tf.train.run_data import Evaluate, Metrics, RunData, Stretch
 from albert_tf.train.train_state import TrainState
-from albert_tf.train_config import PHONEMES, PretrainConfig
+from albert_tf.train_config import PretrainConfig
 
 # A model whose loss is not this far below that of piece frequencies has learnt little else.
 _PLATEAU_NATS = 0.5
@@ -58,7 +58,7 @@ def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequenc
             config=config_io.to_dict(config),
             vocabulary=tokenizer.sha256,
             train_files=count_examples(train_paths),
-            words=read_words(train_paths[0]) if config.sentence_task == PHONEMES else None,
+            words=read_words(train_paths[0]),
             data={
                 "eval_files": [*map(data_record.to_absolute, eval_paths)],
                 "manifests": data_record.hash_files(sorted(manifests)),
@@ -73,10 +73,10 @@ def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequenc
     )
 
 
-def read_words(path: str) -> dict[str, Any]:
-    """Returns number and checksum of the words of records of phonemes, of which a file is named."""
+def read_words(path: str) -> dict[str, Any] | None:
+    """Returns number and checksum of the words behind the tokens of a file, if it has them."""
     vocabulary = manifest.read(os.path.dirname(path))["vocabulary"]
-    return {name: vocabulary.get(name) for name in ("num_words", "words_sha256")}
+    return {x: vocabulary[x] for x in ("num_words", "words_sha256") if x in vocabulary} or None
 
 
 def _make_evaluate(
@@ -196,7 +196,7 @@ def read_masking(paths: Sequence[str], tokenizer: Tokenizer) -> OnlineMasking | 
         ngram=ngram,
         masked_lm_prob=share,
         final_masked_lm_prob=share,
-        whole_words=settings["sentence_task"] == PHONEMES,
+        whole_words="num_words" in manifests[first]["vocabulary"],
         tokenizer=tokenizer,
     )
 
@@ -251,10 +251,10 @@ def check(
         manifest.check(folder, contents, expected)
         if oddities := manifest.describe_oddities(contents):
             logging.warning(f"{folder}: {oddities}")
-        if config.sentence_task == PHONEMES:
+        if config.head_of_words:
             number = contents["vocabulary"].get("num_words")
             require(
-                type(number) is int and number < config.num_words,
+                isinstance(number, int) and number < config.num_words,
                 f"the records in {folder} tell {number} words apart, and the head has room for "
                 f"{config.num_words - 1}. Raise the config's num_words (--set num_words=).",
             )

@@ -7,7 +7,7 @@ operations, a multiplication and an addition counted as two.
 from typing import NamedTuple
 
 from albert_tf.config import AlbertConfig
-from albert_tf.train_config import PHONEMES, PretrainConfig
+from albert_tf.train_config import PretrainConfig
 
 EMBEDDINGS, ATTENTION, SCORES, FFN = "embeddings", "attention", "attention scores", "feed-forward"
 MASKED_LM, SENTENCE, WORDS = "masked LM head", "pooler and sentence head", "head of words"
@@ -19,11 +19,6 @@ class Flops(NamedTuple):
     forward: float = 0.0
     backward: float = 0.0
     recomputed: float = 0.0
-
-
-def count_words(config: PretrainConfig) -> int:
-    """Returns the words behind phonemes that the model tells apart; 0 of other tasks."""
-    return config.num_words if config.sentence_task == PHONEMES else 0
 
 
 def count_parameters(albert: AlbertConfig, num_words: int = 0) -> dict[str, int]:
@@ -45,7 +40,7 @@ def count_parameters(albert: AlbertConfig, num_words: int = 0) -> dict[str, int]
 
 def count_trained_parameters(config: PretrainConfig) -> int:
     """Counts those with a gradient: without a sentence task its head and the pooler have none."""
-    parts = count_parameters(config.albert, count_words(config))
+    parts = count_parameters(config.albert, config.head_of_words)
     unread = 0 if config.sentence_task in ("sop", "nsp") else parts[SENTENCE]
     return sum(parts.values()) - unread
 
@@ -60,7 +55,7 @@ def count_flops_by_part(config: PretrainConfig, batch: int) -> dict[str, Flops]:
     albert, length = config.albert, config.max_seq_length
     size, hidden, inner = albert.embedding_size, albert.hidden_size, albert.intermediate_size
     tokens, chosen = batch * length, batch * config.max_predictions_per_seq
-    words, again = count_words(config), config.rematerialize or config.layer_loop
+    words, again = config.head_of_words, config.rematerialize or config.layer_loop
     # The part, rows, inner and columns of each, its products backwards, whether it is recomputed.
     products = [
         (EMBEDDINGS, tokens, albert.type_vocab_size, size, 1, False),  # one-hot rows need none
@@ -110,9 +105,9 @@ def estimate_memory(config: PretrainConfig, batch: int) -> dict[str, int]:
         working += each + 4 * tokens * max(outputs, probabilities)
         each = width * tokens * hidden
     logits = width * sequences * config.max_predictions_per_seq * albert.vocab_size
-    logits += 4 * tokens * count_words(config)
+    logits += 4 * tokens * config.head_of_words
     trained = count_trained_parameters(config)
-    parameters = count_parameters(albert, count_words(config))
+    parameters = count_parameters(albert, config.head_of_words)
     # At the heads; when the first block is reached; when replicas sum the gradients.
     by_layer, left = (4, blocks) if config.layer_loop else (width * blocks, 1)
     gradients, activations = max(

@@ -80,7 +80,7 @@ def make_plan(
         "batch": batch,
         "global_batch": global_batch,
         "utilization": arguments.utilization,
-        "parameters": costs.count_parameters(config.albert, costs.count_words(config)),
+        "parameters": costs.count_parameters(config.albert, config.head_of_words),
         "flops_by_part": {part: x._asdict() for part, x in by_part.items()},
         "flops": flops._asdict(),
         "memory": memory,

@@ -23,7 +23,7 @@ MASKED_LM_POSITIONS = "masked_lm_positions"
 MASKED_LM_IDS = "masked_lm_ids"
 MASKED_LM_WEIGHTS = "masked_lm_weights"
 NEXT_SENTENCE_LABELS = "next_sentence_labels"
-# Of phonemes: the word behind each token, 0 where there is none.
+# The word behind each token, 0 where there is none.
 WORD_IDS = "word_ids"
 LABEL_IDS = "label_ids"
 P_MASK = "p_mask"
@@ -87,7 +87,7 @@ def unmasked(max_seq_length: int, *, has_words: bool = False) -> Features:
     """Returns {name: feature} of a pre-training example that is masked when it is read.
 
     Records are as short as the example; -1 pads `input_ids`, so that they tell what padding is.
-    With `has_words` the tokens are phonemes, and the words behind them are there.
+    With `has_words` the words behind the tokens are there.
     """
     tokens = TokenFeature(max_seq_length)
     words = {WORD_IDS: tokens} if has_words else {}

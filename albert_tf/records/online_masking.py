@@ -50,8 +50,7 @@ class OnlineMasking:
         masked_lm_prob: share of the tokens to mask at `first_step`, and before.
         final_masked_lm_prob: at `last_step`, and after; between them it is linear in the step.
         whole_words: whether all tokens of a word become [MASK], stay or are random alike, and those
-            that never replace others stay, as white space between phonemes does. The records have
-            the words, too.
+            that never replace others stay, as white space does. The records have the words, too.
         seed: of all draws.
         tokenizer: gives the special pieces.
     """

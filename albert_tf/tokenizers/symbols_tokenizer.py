@@ -1,6 +1,6 @@
-"""Symbols of a list, one a token, as those of phonemes: a `symbols.txt` with a symbol a line.
+"""Symbols of a list, one a token, for models that make a voice: a `symbols.txt` with one a line.
 
-The order is kept: the model that makes a voice depends on the ids.
+The order is kept: such a model depends on the ids.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """Loads vocabularies and converts text to ids and back.
 
 A vocabulary is a folder with `spiece.model` and `spiece.vocab` (a list for people), with the
-`vocab.txt` of WordPiece, or with the `symbols.txt` of phonemes, and with `cleaning.json`, the
+`vocab.txt` of WordPiece, or with a list in `symbols.txt`, and with `cleaning.json`, the
 config of its normalization; published ones have none, and the defaults.
 `sha256.json` has the hashes of these files, where this project wrote them (see `files`).
 """

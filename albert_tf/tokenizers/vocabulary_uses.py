@@ -1,7 +1,7 @@
 """Says what a vocabulary can be used for, and why not for the rest; readers and writers ask it.
 
 WordPiece, and the unigram models of `bin/train_vocabulary`, can be used for all; a list of symbols
-is for phonemes alone.
+is for the records with words behind them alone.
 """
 
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from albert_tf.tokenizers import sentencepiece_proto as proto
 from albert_tf.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
 from albert_tf.tokenizers.symbols_tokenizer import SymbolsTokenizer
 from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train_config import WORDS_BEHIND
 
 _NOT_UNIGRAM, _WORDS = "pieces that are not of a unigram model", "pieces that are whole words"
 _BYTES = "byte fallback"
@@ -46,9 +47,9 @@ GROWTH = Use(
 PRETRAINING = Use(
     "lines of text cannot be joined with",
     (_NO_PREFIX,),
-    "Train it with add_dummy_prefix; symbols are for --sentence_task=phonemes.",
+    f"Train it with add_dummy_prefix; symbols are for --sentence_task={WORDS_BEHIND}.",
 )
-PHONEMES = Use("phonemes need a list of symbols, not", (), "Name a folder with symbols.txt.")
+SYMBOLS = Use(f"{WORDS_BEHIND} need a list of symbols, not", (), "Name a folder with symbols.txt.")
 
 
 def check(use: Use, tokenizer: Tokenizer) -> None:
@@ -59,8 +60,8 @@ def check(use: Use, tokenizer: Tokenizer) -> None:
 
 def find_problem(use: Use, tokenizer: Tokenizer) -> str | None:
     """Returns why the vocabulary is not for this use, if so."""
-    if isinstance(tokenizer.backend, SymbolsTokenizer) != (use is PHONEMES):
-        return f"{use.error} {'pieces of text' if use is PHONEMES else 'a list of symbols'}"
+    if isinstance(tokenizer.backend, SymbolsTokenizer) != (use is SYMBOLS):
+        return f"{use.error} {'pieces of text' if use is SYMBOLS else 'a list of symbols'}"
     if not isinstance(tokenizer.backend, SentencePieceTokenizer):
         return None
     features = _find_features(read_model(tokenizer.backend))

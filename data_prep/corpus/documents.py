@@ -6,9 +6,7 @@ does not grow with the corpus.
 """
 
 import hashlib
-import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -19,7 +17,7 @@ from tqdm import tqdm
 
 from albert_tf.data_prep.corpus import corpus_files
 from albert_tf.data_prep.corpus.sources import Range
-from albert_tf.errors import UserError, require
+from albert_tf.errors import UserError
 from albert_tf.file_checks import refuse_endless
 
 Document = list[str]
@@ -29,6 +27,10 @@ _HASHED_BYTES = 1 << 16
 _NO_TEXT = (".csv", ".tsv", ".json")
 # A longer line is split at white space: text without a line feed would not fit into memory.
 MAX_LINE_BYTES = 1 << 20
+
+
+# (path, `text_field`, `on_progress`) -> (number of the row, line); an empty line ends a document.
+TableReader = Callable[[str, str, Callable[[int], Any]], Iterator[tuple[int, bytes]]]
 
 
 class Part(NamedTuple):
@@ -97,7 +99,7 @@ def read(
     max_bytes: int,
     on_progress: Callable[[int], Any] = lambda _: None,
     text_field: str = "text",
-    phonemes_column: str | None = None,
+    read_table: TableReader | None = None,
 ) -> Iterator[Part]:
     """Yields the documents of one file: lists of stripped lines, none of them empty.
 
@@ -106,7 +108,7 @@ def read(
         max_bytes: a longer document is split between two lines.
         on_progress: called with the number of (compressed) bytes read since the last call.
         text_field: where a .jsonl or .parquet file has the text of a document, in each row.
-        phonemes_column: where it has its phonemes: each line is then a word (see `_read_phonemes`).
+        read_table: reads the lines of a document in another way; then there are only such files.
 
     Raises `UserError` if the file has no text, is damaged, or is not UTF-8 (names the line).
     """
@@ -114,10 +116,8 @@ def read(
     size = 0
     is_first = is_empty = True
     place = path if isinstance(path, Range) else Range(path)
-    if phonemes_column:
-        lines = _read_phonemes(place.path, text_field, phonemes_column, on_progress)
-    elif corpus_files.is_table(place.path):
-        lines = _read_rows(place.path, text_field, on_progress)
+    if read_table or corpus_files.is_table(place.path):
+        lines = (read_table or _read_rows)(place.path, text_field, on_progress)
     else:
         lines = _read_lines(place, on_progress)
     for number, line in lines:
@@ -159,37 +159,6 @@ def _read_rows(
             for part in _split_long_line(line.encode("utf-8", "replace")):
                 yield number, part
         yield number, b""
-
-
-def _read_phonemes(
-    path: str, text_field: str, column: str, on_progress: Callable[[int], Any]
-) -> Iterator[tuple[int, bytes]]:
-    """Yields (number of the row, word and its phonemes as JSON); an empty line ends a document.
-
-    Text and phonemes are lists, or strings of as many words that white space separates. White space
-    belongs to the phonemes before it.
-    """
-    if not corpus_files.is_table(path):
-        raise UserError(f"{path} has no phonemes. Make them with bin/data phonemize.")
-    for number, row in corpus_files.read_objects(path, [text_field, column], on_progress):
-        words: Any = row.get(text_field)
-        phonemes: Any = row.get(column)
-        if isinstance(words, str) and isinstance(phonemes, str):
-            words, phonemes = words.split(), [f"{x} " for x in phonemes.split()]
-        if not _are_texts(words) or not _are_texts(phonemes) or not any(map(str.strip, phonemes)):
-            problem = f"it has no {text_field!r} with {column!r}, two texts or two lists of texts"
-            raise UserError(f"{path}, row {number}: {problem}. Correct it, or name other columns.")
-        sizes = f"it has {len(words)} words, and phonemes of {len(phonemes)}"
-        require(len(words) == len(phonemes), f"{path}, row {number}: {sizes}. Correct it.")
-        for pair in zip(words, phonemes, strict=True):
-            # Lists of words and of symbols have one a line.
-            line = [re.sub("[\r\n]", " ", x) for x in pair]
-            yield number, json.dumps(line, ensure_ascii=False).encode("utf-8", "replace")
-        yield number, b""
-
-
-def _are_texts(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def _read_lines(place: Range, on_progress: Callable[[int], Any]) -> Iterator[tuple[int, bytes]]:

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 from albert_tf.data_prep.corpus import documents
+from albert_tf.data_prep.corpus.documents import TableReader
 from albert_tf.data_prep.corpus.sources import Source
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.errors import UserError
@@ -42,6 +43,7 @@ def read_blocks(
     left_out: Container[int] = (),
     *,
     is_corpus: bool = False,
+    read_table: TableReader | None = None,
 ) -> Iterator[Block]:
     """Yields blocks of about `config.shard_megabytes`, of at least two documents where possible.
 
@@ -52,13 +54,14 @@ def read_blocks(
     Args:
         left_out: numbers of its documents that are left out.
         is_corpus: whether this is the whole corpus, which needs text for each split.
+        read_table: as of `documents.read`.
 
     Raises `UserError` for bad input, or not enough documents.
     """
     total: Counter[str] = Counter()
     unclaimed: Counter[str] = Counter()  # bytes since the last block
     last = None
-    for block in _cut_blocks(number, source, config, left_out, unclaimed):
+    for block in _cut_blocks(number, source, config, left_out, unclaimed, read_table=read_table):
         total[block.split] += len(block.texts)
         if last:
             yield last
@@ -77,6 +80,8 @@ def _cut_blocks(
     config: DataConfig,
     left_out: Container[int],
     unclaimed: Counter[str],
+    *,
+    read_table: TableReader | None,
 ) -> Iterator[Block]:
     """Yields the blocks of a source; adds the bytes that it read to `unclaimed`."""
     block_bytes = int(config.shard_megabytes * 1e6)
@@ -92,7 +97,9 @@ def _cut_blocks(
             counts[split] += 1
         pending[split], gathered[split], sizes[split] = gathered[split], [], 0
 
-    for text, file, split, size in _read_source(source, config, left_out, unclaimed):
+    for text, file, split, size in _read_source(
+        source, config, left_out, unclaimed, read_table=read_table
+    ):
         gathered[split].append((text, file))
         sizes[split] += size
         if sizes[split] >= block_bytes and len(gathered[split]) > 1:
@@ -110,6 +117,8 @@ def _read_source(
     config: DataConfig,
     left_out: Container[int],
     unclaimed: Counter[str],
+    *,
+    read_table: TableReader | None,
 ) -> Iterator[tuple[str, int, str, int]]:
     """Yields (text, file, split, bytes) of the documents of a source, or of their parts."""
     number, skips = -1, False
@@ -119,7 +128,7 @@ def _read_source(
             max_bytes=int(config.shard_megabytes * 1e6) // 2,
             on_progress=lambda num_bytes: unclaimed.update(num_bytes=num_bytes),
             text_field=config.text_field,
-            phonemes_column=config.phonemes_column if config.has_phonemes else None,
+            read_table=read_table,
         )
         for lines, is_first in parts:
             content = "\n".join(lines).encode()

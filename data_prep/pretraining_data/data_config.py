@@ -85,7 +85,7 @@ class DataConfig:
             f"language: {self.language!r} is not a two-letter code of a language (ISO 639-1).",
         )
         require(
-            not self.has_phonemes or (self.is_online and not self.split_sentences),
+            not self.has_words or (self.is_online and not self.split_sentences),
             "sentence_task=phonemes needs masking=online, with which training masks whole words "
             "alike, and has no sentences to split.",
         )
@@ -107,8 +107,9 @@ class DataConfig:
         )
 
     @property
-    def has_phonemes(self) -> bool:
-        return self.sentence_task == train_config.PHONEMES
+    def has_words(self) -> bool:
+        """Whether records have the word behind each token."""
+        return self.sentence_task == train_config.WORDS_BEHIND
 
     @property
     def is_online(self) -> bool:

@@ -23,6 +23,7 @@ from albert_tf.data_prep.pretraining_data.segments import LENGTH
 from albert_tf.errors import UserError, require
 from albert_tf.records import manifest
 from albert_tf.tokenizers import symbols_tokenizer, tokenization, vocabulary_uses
+from albert_tf.train_config import WORDS_BEHIND
 from albert_tf.workfolder import WorkFolder
 
 
@@ -44,7 +45,7 @@ def create(
 
     Args:
         duplicates_dir: folder that says which documents are left out.
-        words: of phonemes, the file of the words that are told apart, one a line.
+        words: the file of the words behind the tokens that are told apart, one a line.
 
     Raises `UserError` for files that are missing or empty, a damaged vocabulary, duplicates of
     another corpus, or a folder that belongs to another run, or to one that goes on now.
@@ -117,10 +118,10 @@ def _describe_vocabulary(config: DataConfig, path: str, words: str | None) -> di
     """Returns what identifies a vocabulary and the words; `UserError` if they suit no such data."""
     tokenizer = tokenization.load(path)
     require(
-        config.has_phonemes == bool(words),
-        "--words and --sentence_task=phonemes belong together. Name both, or none.",
+        config.has_words == bool(words),
+        f"--words and --sentence_task={WORDS_BEHIND} belong together. Name both, or none.",
     )
-    use = vocabulary_uses.PHONEMES if words else vocabulary_uses.PRETRAINING
+    use = vocabulary_uses.SYMBOLS if words else vocabulary_uses.PRETRAINING
     vocabulary_uses.check(use, tokenizer)
     described = {"size": tokenizer.size, "sha256": tokenizer.sha256}
     if words:
@@ -179,7 +180,7 @@ def _write_manifest(
     manifest.write(folder.path, {**folder.identity, "files": counts, "statistics": statistics})
     for split, values in summary.items():
         masks = "no masks" if config.is_online else _MASKS.format(**values)
-        unit = "words" if config.has_phonemes else "sentences"
+        unit = "words" if config.has_words else "sentences"
         print(_SUMMARY.format(split=split, masks=masks, unit=unit, **values))
         for name, counts in values.items():
             if isinstance(counts, dict):

@@ -4,18 +4,24 @@ An encoded document has three rows: the ids of its symbols, whether a word start
 words behind them. White space is a word by itself; behind it there is none, 0.
 """
 
+import functools
 import itertools
 import json
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from albert_tf import files
+from albert_tf.data_prep.corpus import corpus_files
+from albert_tf.data_prep.corpus.documents import TableReader
 from albert_tf.data_prep.pretraining_data import record_writer, segments
 from albert_tf.data_prep.pretraining_data.blocks import Block
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.data_prep.pretraining_data.segments import Encoded
+from albert_tf.errors import UserError, require
 from albert_tf.records import features
 from albert_tf.tokenizers import symbols_tokenizer
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -23,16 +29,54 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 _BATCH = 256  # records to serialize at once
 
 
-def load_words(path: str) -> dict[str, int]:
-    """Returns {word in small letters: number, from 1 on} of a file with a word a line."""
+def load(
+    path: str, tokenizer: Tokenizer, config: DataConfig
+) -> tuple[TableReader, Callable[..., tuple[list[Encoded], Counter[str]]], Callable[..., Iterator]]:
+    """Returns `read_table`, `encode` and `make`; `path` is a file with a word a line."""
     words = symbols_tokenizer.read_list(files.read_bytes(path, "words"), path)
-    return {word.lower(): number for number, word in enumerate(words, 1)}
+    numbers = {word.lower(): number for number, word in enumerate(words, 1)}
+    return (
+        functools.partial(read_table, column=config.phonemes_column),
+        functools.partial(encode, tokenizer=tokenizer, numbers=numbers),
+        make,
+    )
+
+
+def read_table(
+    path: str, text_field: str, on_progress: Callable[[int], Any], *, column: str
+) -> Iterator[tuple[int, bytes]]:
+    """Reads a table as `documents.read` asks for it: each line is a word and its phonemes as JSON.
+
+    Text and phonemes are lists, or strings of as many words that white space separates. White space
+    belongs to the phonemes before it.
+    """
+    if not corpus_files.is_table(path):
+        raise UserError(f"{path} has no phonemes. Make them with bin/data phonemize.")
+    for number, row in corpus_files.read_objects(path, [text_field, column], on_progress):
+        words: Any = row.get(text_field)
+        phonemes: Any = row.get(column)
+        if isinstance(words, str) and isinstance(phonemes, str):
+            words, phonemes = words.split(), [f"{x} " for x in phonemes.split()]
+        if not _are_texts(words) or not _are_texts(phonemes) or not any(map(str.strip, phonemes)):
+            problem = f"it has no {text_field!r} with {column!r}, two texts or two lists of texts"
+            raise UserError(f"{path}, row {number}: {problem}. Correct it, or name other columns.")
+        sizes = f"it has {len(words)} words, and phonemes of {len(phonemes)}"
+        require(len(words) == len(phonemes), f"{path}, row {number}: {sizes}. Correct it.")
+        for pair in zip(words, phonemes, strict=True):
+            # Lists of words and of symbols have one a line.
+            line = [re.sub("[\r\n]", " ", x) for x in pair]
+            yield number, json.dumps(line, ensure_ascii=False).encode("utf-8", "replace")
+        yield number, b""
+
+
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def encode(
     block: Block, tokenizer: Tokenizer, numbers: Mapping[str, int]
 ) -> tuple[list[Encoded], Counter[str]]:
-    """Encodes documents of one word and its phonemes a line, as `documents.read` has them."""
+    """Encodes documents of one word and its phonemes a line; `numbers` are from 1 on."""
     spaces = [i for i in range(tokenizer.size) if tokenizer.id_to_piece(i).isspace()]
     encoded: list[Encoded] = []
     counts: Counter[str] = Counter()

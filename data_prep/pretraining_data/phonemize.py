@@ -23,7 +23,7 @@ from albert_tf import settings
 from albert_tf.data_prep.corpus import documents, shards, sources
 from albert_tf.data_prep.corpus.shards import Results, Shard, Workers
 from albert_tf.data_prep.corpus.sources import Source
-from albert_tf.data_prep.pretraining_data import blocks
+from albert_tf.data_prep.pretraining_data import blocks, phoneme_examples
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.errors import require
 from albert_tf.records.manifest import VOCABULARY
@@ -86,7 +86,7 @@ def phonemize(
     checksum = None
     if vocabulary:
         tokenizer = tokenization.load(vocabulary)
-        vocabulary_uses.check(vocabulary_uses.PHONEMES, tokenizer)
+        vocabulary_uses.check(vocabulary_uses.SYMBOLS, tokenizer)
         assert isinstance(tokenizer.backend, SymbolsTokenizer)
         symbols, checksum = tokenizer.backend, tokenizer.sha256
     paths = documents.expand_inputs(input_files)
@@ -161,16 +161,12 @@ def make_writer(
     """Returns `write_shards(source, share, shares)`, which writes the phonemes of a source."""
     speak = None if config.phonemes_column else load_espeak(config.language)
     split = symbols.pattern.findall if symbols else list
-    reading = DataConfig(
-        sentence_task="phonemes",
-        masking="online",
-        phonemes_column=config.phonemes_column,
-        text_field=config.text_field,
-        shard_megabytes=config.shard_megabytes,
-    )
+    reading = DataConfig(text_field=config.text_field, shard_megabytes=config.shard_megabytes)
+    column = config.phonemes_column
+    read_table = functools.partial(phoneme_examples.read_table, column=column) if column else None
 
     def write_shards(source: int, share: int, shares: int) -> Iterator[Shard]:
-        stream = blocks.read_blocks(source, cut[source], reading)
+        stream = blocks.read_blocks(source, cut[source], reading, read_table=read_table)
         for block in itertools.islice(stream, share, None, shares):
             name = f"phonemes-{block.source:05d}-{block.number:03d}.jsonl"
             rows, counts = [], {kind: Counter[str]() for kind in _KINDS}

@@ -3,7 +3,7 @@
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -50,20 +50,21 @@ def make_shard_writer(
     tokenizer = tokenization.load(vocabulary)
     if tokenizer.sha256 != folder.identity["vocabulary"]["sha256"]:
         raise UserError(f"{vocabulary} has changed since the work began.")
-    encode: Callable[[Block], tuple[list[Encoded], Counter[str]]]
     if words:
-        numbers = phoneme_examples.load_words(words)
-        encode = functools.partial(phoneme_examples.encode, tokenizer=tokenizer, numbers=numbers)
+        read_table, encode, make_examples = phoneme_examples.load(words, tokenizer, config)
     else:
         segment = chinese_words.load_segmenter(config.word_segmenter)
         encode = functools.partial(
             encode_documents, tokenizer=tokenizer, config=config, segment=segment
         )
-    make_examples = phoneme_examples.make if words else _make_examples
+        read_table, make_examples = None, _make_examples
 
     def write_shards(source: int, share: int, shares: int) -> Iterator[Shard]:
         left_out = duplicates.read_left_out(duplicates_dir, source) if duplicates_dir else ()
-        stream = blocks.read_blocks(source, cut[source], config, left_out, is_corpus=len(cut) == 1)
+        is_corpus = len(cut) == 1
+        stream = blocks.read_blocks(
+            source, cut[source], config, left_out, is_corpus=is_corpus, read_table=read_table
+        )
         # Reading ahead finds the mistakes in a small corpus before anything is written.
         stream = itertools.chain(list(itertools.islice(stream, 2)), stream)
         for number, block in enumerate(stream):
