@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import tensorflow as tf
 from absl import logging
 
@@ -69,6 +70,24 @@ _FIXED: dict[str, Any] = {
 }
 
 
+class _Token(msgspec.Struct):
+    content: str
+
+
+# Objects have the token as value or, with its id, as key.
+_Tokens = list[str | _Token] | dict[str, str | _Token | int] | None
+
+
+class _Added(msgspec.Struct):
+    """What the files of a folder add to its vocabulary, under their own names for it."""
+
+    added: _Tokens = None
+    added_tokens: _Tokens = None
+    added_tokens_decoder: _Tokens = None
+    additional_special_tokens: _Tokens = None
+    extra_special_tokens: _Tokens = None
+
+
 def read(folder: str) -> dict[str, bytes]:
     """A folder's vocabulary, with a `cleaning.json` if its switches are not our defaults.
 
@@ -122,14 +141,11 @@ def _check_added(folder: str, values: Mapping[str, Any], model: bytes | None) ->
     Without the model, the vocabulary is that of `tokenizer.json`, whose own tokens were read.
     """
     fast, more = (files.find_object(os.path.join(folder, x), "vocabulary") for x in (FAST, _ADDED))
-    lists = [fast.get("added_tokens"), more]
-    lists += [
-        values.get(name)
-        for name in ("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens")
-    ]
-    # Objects have the piece as value or, with its id, as key.
+    found = {x: values.get(x) or fast.get(x) for x in _Added.__struct_fields__} | {"added": more}
+    lists = msgspec.structs.astuple(files.parse_as(files.to_json(found), _Added, folder))
     entries = [x.items() if isinstance(x, dict) else enumerate(x or ()) for x in lists]
-    added = [_to_content(key if type(x) is int else x) for pairs in entries for key, x in pairs]
+    pairs = [(key if isinstance(x, int) else x) for entry in entries for key, x in entry]
+    added = [x.content if isinstance(x, _Token) else x for x in pairs]
     parsed = proto.ModelProto.FromString(model or b"").pieces
     symbols = {x.piece for x in parsed if x.type == proto.USER_DEFINED}
     if model is None:

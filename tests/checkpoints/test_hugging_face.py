@@ -302,6 +302,12 @@ ADDED = "adds pieces .* such as '<x>'"
         (TOKENIZER, {"additional_special_tokens": [{"content": "<x>"}]}, ADDED),
         (TOKENIZER, {"extra_special_tokens": {"image": "<x>"}}, ADDED),
         (TOKENIZER, {"added_tokens_decoder": {"61": {"content": "<x>"}}}, ADDED),
+        (TOKENIZER, {"added_tokens_decoder": 5}, r"got `int` - at `\$\.added_tokens_decoder`"),
+        (
+            TOKENIZER,
+            {"additional_special_tokens": [[]]},
+            r"at `\$\.additional_special_tokens\[0\]`",
+        ),
         ("added_tokens.json", {"[MASK]": 4, "<x>": 61}, ADDED),
         ("tokenizer.json", {"added_tokens": [{"content": "<x>"}]}, ADDED),
         ("special_tokens_map.json", {"mask_token": "<mask>"}, "mask_token is '<mask>'"),
