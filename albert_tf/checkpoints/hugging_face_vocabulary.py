@@ -74,18 +74,12 @@ class _Token(msgspec.Struct):
     content: str
 
 
-# Objects have the token as value or, with its id, as key.
 _Tokens = list[str | _Token] | dict[str, str | _Token | int] | None
 
 
-class _Added(msgspec.Struct):
-    """What the files of a folder add to its vocabulary, under their own names for it."""
-
-    added: _Tokens = None
-    added_tokens: _Tokens = None
-    added_tokens_decoder: _Tokens = None
-    additional_special_tokens: _Tokens = None
-    extra_special_tokens: _Tokens = None
+# Where the files of a folder add some to its vocabulary.
+_LISTS = "added_tokens", "added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"
+_Added = msgspec.defstruct("_Added", [(name, _Tokens, None) for name in (*_LISTS, "added")])
 
 
 def read(folder: str) -> dict[str, bytes]:
@@ -141,11 +135,11 @@ def _check_added(folder: str, values: Mapping[str, Any], model: bytes | None) ->
     Without the model, the vocabulary is that of `tokenizer.json`, whose own tokens were read.
     """
     fast, more = (files.find_object(os.path.join(folder, x), "vocabulary") for x in (FAST, _ADDED))
-    found = {x: values.get(x) or fast.get(x) for x in _Added.__struct_fields__} | {"added": more}
-    lists = msgspec.structs.astuple(files.parse_as(files.to_json(found), _Added, folder))
-    entries = [x.items() if isinstance(x, dict) else enumerate(x or ()) for x in lists]
-    pairs = [(key if isinstance(x, int) else x) for entry in entries for key, x in entry]
-    added = [x.content if isinstance(x, _Token) else x for x in pairs]
+    given = {x: values.get(x) or fast.get(x) for x in _LISTS} | {"added": more}
+    files.parse_as(files.to_json(given), _Added, folder)  # refuses values of other types
+    # Objects have the piece as value or, with its id, as key.
+    entries = [x.items() if isinstance(x, dict) else enumerate(x or ()) for x in given.values()]
+    added = [_to_content(key if type(x) is int else x) for pairs in entries for key, x in pairs]
     parsed = proto.ModelProto.FromString(model or b"").pieces
     symbols = {x.piece for x in parsed if x.type == proto.USER_DEFINED}
     if model is None:

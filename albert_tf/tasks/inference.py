@@ -5,8 +5,8 @@ With a head after each layer it chooses when the model leaves its layers: its pa
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -16,7 +16,6 @@ from absl import logging
 from albert_tf import run_files
 from albert_tf.checkpoints import matching
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
-from albert_tf.errors import require
 from albert_tf.kinds import task_dataset
 from albert_tf.kinds.base import Outputs, Predictions
 from albert_tf.kinds.task_dataset import TaskDataset
@@ -113,50 +112,38 @@ def predict(
         return predicted, {}
     if chooses:
         return _choose_exit(finetuned.config, dataset, predicted)
-    patience = choose_patience(finetuned.config, finetuned.checkpoint).exit_patience or len(
-        predicted
-    )
-    return predicted[patience - 1].predictions, {run_files.PATIENCE: patience}
-
-
-class _Exit(NamedTuple):
-    """The predictions with a patience, and how many layers they take on average."""
-
-    patience: int
-    layers: float
-    predictions: Predictions
+    patience = choose_patience(finetuned.config, finetuned.checkpoint).exit_patience
+    return predicted[patience][1], {run_files.PATIENCE: patience}
 
 
 def _decode_exits(
     head: Any, config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs
-) -> list[_Exit]:
-    """Decodes the outputs with each patience; the last runs all layers."""
-    exits = []
+) -> dict[int | None, tuple[float, Predictions]]:
+    """Returns {patience: (mean number of layers, predictions)}; the last runs all layers."""
+    exits: dict[int | None, tuple[float, Predictions]] = {}
     for patience in range(1, config.albert.num_hidden_layers + 1):
         logits, used = early_exit.leave(head, tf.constant(outputs["exit_logits"]), patience)
         predicted = decode_outputs(config, dataset, {**outputs, "logits": logits.numpy()})
-        exits.append(_Exit(patience, float(np.mean(used)), predicted))
+        exits[patience] = float(np.mean(used)), predicted
     return exits
 
 
 def _choose_exit(
-    config: FinetuneConfig, dataset: TaskDataset, exits: Sequence[_Exit]
+    config: FinetuneConfig, dataset: TaskDataset, exits: Mapping[int, tuple[float, Predictions]]
 ) -> tuple[Predictions, dict[str, Any]]:
     task, name = dataset.task, dataset.best_by
-    values = [predictions.score(task, dataset.examples, x.predictions)[name] for x in exits]
-    least = values[-1] - config.exit_max_loss / (1 if task.kind.learn.is_percent else 100)
+    scores = {k: predictions.score(task, dataset.examples, x)[name] for k, (_, x) in exits.items()}
+    least = scores[len(exits)] - config.exit_max_loss / (1 if task.kind.learn.is_percent else 100)
     # All layers, if their score is no number.
-    best = next((x for x, y in zip(exits, values, strict=True) if y >= least), exits[-1])
-    chosen = exits[(config.exit_patience or best.patience) - 1]
-    curve = [
-        {"patience": x.patience, "layers": x.layers, name: y}
-        for x, y in zip(exits, values, strict=True)
-    ]
+    best = next((k for k, score in scores.items() if score >= least), len(exits))
+    chosen = config.exit_patience or best
+    curve = [{"patience": k, "layers": x, name: scores[k]} for k, (x, _) in exits.items()]
+    layers, predicted = exits[chosen]
     logging.info(
-        f"patience {chosen.patience}: {chosen.layers:.2f} of {len(exits)} layers on average, "
-        f"{name} {values[chosen.patience - 1]:.4g}; all layers {values[-1]:.4g}"
+        f"patience {chosen}: {layers:.2f} of {len(exits)} layers on average, "
+        f"{name} {scores[chosen]:.4g}; all layers {scores[len(exits)]:.4g}"
     )
-    return chosen.predictions, {run_files.PATIENCE: chosen.patience, "exits": curve}
+    return predicted, {run_files.PATIENCE: chosen, "exits": curve}
 
 
 def choose_patience(config: FinetuneConfig, checkpoint: ModelCheckpoint) -> FinetuneConfig:
@@ -164,12 +151,6 @@ def choose_patience(config: FinetuneConfig, checkpoint: ModelCheckpoint) -> Fine
     if not config.early_exit or config.exit_patience:
         return config
     patience = finetuned_model.read_dev_metrics(checkpoint).get(run_files.PATIENCE)
-    is_sound = type(patience) is int and 1 <= patience <= config.albert.num_hidden_layers
-    require(
-        patience is None or is_sound,
-        f"the patience of {checkpoint.source} is {patience!r}, no number of its layers. Evaluate "
-        "it again.",
-    )
     return dataclasses.replace(config, exit_patience=patience or config.albert.num_hidden_layers)
 
 

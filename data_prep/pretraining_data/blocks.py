@@ -61,7 +61,8 @@ def read_blocks(
     total: Counter[str] = Counter()
     unclaimed: Counter[str] = Counter()  # bytes since the last block
     last = None
-    for block in _cut_blocks(number, source, config, left_out, unclaimed, read_table=read_table):
+    stream = _read_source(source, config, left_out, unclaimed, read_table)
+    for block in _cut_blocks(number, stream, config):
         total[block.split] += len(block.texts)
         if last:
             yield last
@@ -75,15 +76,9 @@ def read_blocks(
 
 
 def _cut_blocks(
-    number: int,
-    source: Source,
-    config: DataConfig,
-    left_out: Container[int],
-    unclaimed: Counter[str],
-    *,
-    read_table: TableReader | None,
+    number: int, stream: Iterator[tuple[str, int, str, int]], config: DataConfig
 ) -> Iterator[Block]:
-    """Yields the blocks of a source; adds the bytes that it read to `unclaimed`."""
+    """Yields the blocks of what `_read_source` yields."""
     block_bytes = int(config.shard_megabytes * 1e6)
     gathered: dict[str, list[tuple[str, int]]] = {split: [] for split in SPLITS}
     pending: dict[str, list[tuple[str, int]]] = {split: [] for split in SPLITS}
@@ -97,9 +92,7 @@ def _cut_blocks(
             counts[split] += 1
         pending[split], gathered[split], sizes[split] = gathered[split], [], 0
 
-    for text, file, split, size in _read_source(
-        source, config, left_out, unclaimed, read_table=read_table
-    ):
+    for text, file, split, size in stream:
         gathered[split].append((text, file))
         sizes[split] += size
         if sizes[split] >= block_bytes and len(gathered[split]) > 1:
@@ -117,10 +110,9 @@ def _read_source(
     config: DataConfig,
     left_out: Container[int],
     unclaimed: Counter[str],
-    *,
     read_table: TableReader | None,
 ) -> Iterator[tuple[str, int, str, int]]:
-    """Yields (text, file, split, bytes) of the documents of a source, or of their parts."""
+    """Yields (text, file, split, bytes) of documents, or of parts; adds bytes to `unclaimed`."""
     number, skips = -1, False
     for file, place in enumerate(source):
         parts = documents.read(
