@@ -122,7 +122,7 @@ def _describe_data(run: Mapping[str, Any]) -> str:
     if data := run.get("training_data"):
         task, folder = _name_task(run.get("task", {})), provenance.name_for_card(data["folder"])
         return f"{data['num_records']:,} training examples of {task} (`{folder}`)."
-    if rows := run.get("records", {}).get("files"):
+    if rows := run.get("train_files"):
         total = sum(number for _, number in rows)
         return f"{total:,} records of pre-training in {len(rows)} files."
     return "The checkpoint does not say what it was trained on."

@@ -62,6 +62,7 @@ class Classifier(Head, pretraining_heads.ClassWeights):
 
     has_scoped_names = False
     has_one_output = False
+    leave = early_exit.leave
 
     def __init__(self, config: AlbertConfig, rng, sizes: HeadSizes, **kwargs):
         outputs = 1 if self.has_one_output else sizes.classes

@@ -19,7 +19,6 @@ from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoi
 from albert_tf.kinds import task_dataset
 from albert_tf.kinds.base import Outputs, Predictions
 from albert_tf.kinds.task_dataset import TaskDataset
-from albert_tf.model import early_exit
 from albert_tf.records import input_pipeline
 from albert_tf.tasks import finetuned_model, predictions
 from albert_tf.train import devices, eval_step
@@ -122,7 +121,7 @@ def _decode_exits(
     """Returns {patience: (mean number of layers, predictions)}; the last runs all layers."""
     exits: dict[int | None, tuple[float, Predictions]] = {}
     for patience in range(1, config.albert.num_hidden_layers + 1):
-        logits, used = early_exit.leave(head, tf.constant(outputs["exit_logits"]), patience)
+        logits, used = head.leave(tf.constant(outputs["exit_logits"]), patience)
         predicted = decode_outputs(config, dataset, {**outputs, "logits": logits.numpy()})
         exits[patience] = float(np.mean(used)), predicted
     return exits

@@ -8,7 +8,7 @@ import tiny_checkpoints
 import tiny_runs
 from refusals import one_line
 
-from albert_tf.checkpoints import formats, hugging_face
+from albert_tf.checkpoints import formats, hugging_face, hugging_face_card
 from albert_tf.kinds import task_table
 
 
@@ -101,3 +101,10 @@ def test_labels_that_do_not_fit_the_head_are_not_written():
     made = dataclasses.replace(made, run={"task": {"task": "rte", "labels": ["no", "yes"]}})
     values = hugging_face.make_config(made, "AlbertForSequenceClassification")
     assert values["id2label"]["4"] == "LABEL_4"
+
+
+def test_the_card_of_a_pre_trained_model_counts_its_records(tmp_path, vocabulary):
+    run = {"train_files": [("train-0", 1200), ("train-1", 34)]}
+    made = dataclasses.replace(tiny_checkpoints.make(vocabulary), run=run)
+    hugging_face_card.write(made, str(tmp_path))
+    assert "1,234 records of pre-training in 2 files." in (tmp_path / "README.md").read_text()
