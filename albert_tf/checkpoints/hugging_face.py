@@ -165,9 +165,8 @@ def _join_segments(
     So every program and every format answers as the folder does. An encoder alone keeps both, for
     what is to be learnt.
     """
-    parts = weight_names.parts(config)
-    heads = {name for part in weight_names.TASK_HEADS for name in parts[part]}
-    if not heads & weights.keys() or SEGMENTS not in weights:
+    heads = weight_names.list_shapes(config, *weight_names.TASK_HEADS)
+    if not heads.keys() & weights.keys() or SEGMENTS not in weights:
         return weights
     logging.info(f"{path}: its tokenizer gives no token_type_ids: second texts are as first ones.")
     table = weights[SEGMENTS]
@@ -232,16 +231,16 @@ def choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
     SQuAD 1.1, heads if one is of words, or a classifier whose kind no class has. Raises `UserError`
     if every class would lack weights, and make some up.
     """
-    parts = weight_names.parts(checkpoint.config)
-    has_words = parts[weight_names.WORDS_BEHIND].keys() <= checkpoint.weights.keys()
+    config, own = checkpoint.config, checkpoint.weights.keys()
+    has_words = weight_names.list_shapes(config, weight_names.WORDS_BEHIND).keys() <= own
     kind = checkpoint.run.get("task", {}).get("kind")
     classified = [x for row in CLASSES.values() if CLASSIFIER in row.parts for x in row.kinds]
     for class_name in (_BARE_CLASS,) if has_words else CLASSES:
         known = CLASSES[class_name].parts
         if CLASSIFIER in known and kind not in (None, *classified):
             continue
-        names = {name for part in known for name in parts[part]}
-        if names <= checkpoint.weights.keys():
+        names = weight_names.list_shapes(config, *known).keys()
+        if names <= own:
             is_single = CLASSIFIER in known and len(checkpoint.weights["output_bias"]) == 1
             # RACE has the same weights as a regression.
             is_choice = is_single and not checkpoint.is_regression

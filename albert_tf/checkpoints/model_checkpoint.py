@@ -161,8 +161,8 @@ def config_values(checkpoint: ModelCheckpoint) -> dict[str, Any]:
 
 def list_without_heads(checkpoint: ModelCheckpoint) -> set[str]:
     """Returns the names of the weights that its encoder and its pooler have."""
-    parts = weight_names.parts(checkpoint.config)
-    return parts[weight_names.ENCODER].keys() | parts[weight_names.POOLER].keys()
+    parts = weight_names.ENCODER, weight_names.POOLER
+    return {*weight_names.list_shapes(checkpoint.config, *parts)}
 
 
 def drop_own_keys(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -59,6 +59,7 @@ class Answer:
         asked: how texts are packed and answered, a key of `export.signatures.ANSWERS`.
         reply: the method of TensorFlow Serving for serialised examples, if it is not predict.
         gives_vectors: whether the outputs for a text are its vector, and predictions compare them.
+        has_exits: whether there can be a head after each layer.
     """
 
     kind: str
@@ -76,6 +77,7 @@ class Answer:
     asked: ClassVar[str] = "texts"
     reply: ClassVar[str] = ""
     gives_vectors: ClassVar[bool] = False
+    has_exits: ClassVar[bool] = False
 
     # The network, and an export of it.
 
@@ -112,8 +114,7 @@ class Answer:
         """Returns the shapes of all that an export needs of the weights of a checkpoint."""
         from albert_tf.model import early_exit, weight_names
 
-        parts = weight_names.parts(config.albert)
-        shapes = {name: shape for part in self.parts for name, shape in parts[part].items()}
+        shapes = weight_names.list_shapes(config.albert, *self.parts)
         if config.early_exit and self.has_exits:
             return shapes | early_exit.list_weights(config.albert, weights, source)
         if config.early_exit:
@@ -129,11 +130,6 @@ class Answer:
             "row agree with\nthe one before. An answer does not depend on the other rows of a "
             "request."
         )
-
-    @property
-    def has_exits(self) -> bool:
-        """Whether there can be a head after each layer."""
-        return "classifier" in self.parts
 
     def to_reply(self, outputs: Tensors) -> dict[str, Any]:
         """Returns the outputs as `reply` has them."""
@@ -179,6 +175,7 @@ class LabelAnswer(Answer):
 
     parts = frozenset({"encoder", "pooler", "classifier"})
     labels_weight = "output_bias"
+    has_exits = True
 
     def list_requests(self) -> dict[str, dict[str, list[Any]]]:
         return {TEXT: {TEXT: [SENTENCE]}, PAIR: {TEXT: [QUESTION], PAIR: [SENTENCE]}}

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import require
-from albert_tf.model import pretraining_heads, token_layout, weight_names, xla
+from albert_tf.model import token_layout, weight_names, xla
 from albert_tf.model.albert_model import Albert, Batch
 from albert_tf.records import model_inputs
 
@@ -42,19 +42,11 @@ class _Rows(NamedTuple):
     logits: tf.Tensor
 
 
-def make_heads(
-    config: AlbertConfig, rng: Any, outputs: int, **kwargs: Any
-) -> pretraining_heads.ClassWeights:
-    """Returns the heads of a classifier after the layers but the last, in one."""
-    rows = (config.num_hidden_layers - 1) * outputs
-    return pretraining_heads.ClassWeights(config, rng, rows, name="exits", **kwargs)
-
-
 def list_weights(
     config: AlbertConfig, weights: Mapping[str, Any], source: str
 ) -> dict[str, tuple[int, ...]]:
     """Returns the shapes that heads need next to a checkpoint's classifier; `UserError` if none."""
-    heads = weight_names.parts(config)[weight_names.EXITS]
+    heads = weight_names.list_shapes(config, weight_names.EXITS)
     require(
         not heads.keys().isdisjoint(weights),
         f"{source} was trained without early_exit: leave it out.",

@@ -69,7 +69,8 @@ class Classifier(Head, pretraining_heads.ClassWeights):
         super().__init__(config, rng, outputs, **kwargs)
         self.classes, self.sizes = sizes.classes, sizes
         if sizes.early_exit:
-            self.exits = early_exit.make_heads(config, rng, outputs, **kwargs)
+            rows = (config.num_hidden_layers - 1) * outputs  # of the layers but the last
+            self.exits = pretraining_heads.ClassWeights(config, rng, rows, name="exits", **kwargs)
             self.unfit = early_exit.UNFIT
 
     def run(self, albert, tokens, batch, **options):

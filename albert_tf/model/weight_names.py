@@ -52,13 +52,13 @@ def expected_shapes(config: AlbertConfig, names: Set[str]) -> Shapes:
     by_part = parts(config)
     present = {ENCODER} | {part for part, shapes in by_part.items() if shapes.keys() & names}
     model = next((model for model in _MODELS if present <= model), present)
-    return {name: shape for part in sorted(model) for name, shape in by_part[part].items()}
+    return list_shapes(config, *sorted(model))
 
 
-def list_head_weights(config: AlbertConfig) -> set[str]:
-    """Returns the names of the weights of all heads of tasks."""
+def list_shapes(config: AlbertConfig, *chosen: str) -> Shapes:
+    """Returns the shapes of the weights of some parts."""
     by_part = parts(config)
-    return {name for part in (*TASK_HEADS, EXITS) for name in by_part[part]}
+    return {name: shape for part in chosen for name, shape in by_part[part].items()}
 
 
 def parts(config: AlbertConfig) -> dict[str, Shapes]:

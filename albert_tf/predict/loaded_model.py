@@ -23,6 +23,7 @@ from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.kinds import task_table, token_lengths
 from albert_tf.kinds.base import TOKENS, Kind, Prediction, Records, Task
 from albert_tf.model import weight_names
+from albert_tf.model.weight_names import OPTIONAL, TASK_HEADS
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.predict import arguments, search, text_network
 from albert_tf.predict.arguments import Inputs, Texts
@@ -325,7 +326,7 @@ class LoadedModel:
             self.checkpoint, model, with_head=False, log_level=logging.DEBUG
         )
         head = {weight.path: weight.numpy() for weight in model.head.trainable_weights}
-        old = weight_names.list_head_weights(self.config)
+        old = weight_names.list_shapes(self.config, *TASK_HEADS, *OPTIONAL)
         kept = {name: x for name, x in self.checkpoint.weights.items() if name not in old}
         checkpoint = replace(self.checkpoint, weights=kept | head, run={})
         return replace(self, checkpoint=checkpoint, model=model, task=task, run_config=run_config)
@@ -362,9 +363,8 @@ class LoadedModel:
     def _require_task(self) -> Task:
         """Returns the task; `UserError` unless the model has the head of one, with predictions."""
         if self.task is None:
-            parts = weight_names.parts(self.config)
-            heads = {name for part in weight_names.TASK_HEADS for name in parts[part]}
-            if heads & self.checkpoint.weights.keys():
+            heads = weight_names.list_shapes(self.config, *TASK_HEADS)
+            if heads.keys() & self.checkpoint.weights.keys():
                 raise UserError(
                     f"{self.checkpoint.source} has the head of a task and does not say which, nor "
                     "its labels. Give them: --kind and --labels, or load(..., task=make_own(kind, "

@@ -73,9 +73,7 @@ def read_moments(path: str, config: PretrainConfig) -> dict[str, np.ndarray]:
 
 def _list_shapes(config: AlbertConfig) -> weight_names.Shapes:
     """Returns the shapes of a model in pre-training, with any of its heads."""
-    parts = weight_names.parts(config)
-    chosen = (*weight_names.PRETRAINED, weight_names.WORDS_BEHIND)
-    return {name: shape for part in chosen for name, shape in parts[part].items()}
+    return weight_names.list_shapes(config, *weight_names.PRETRAINED, weight_names.WORDS_BEHIND)
 
 
 def grow_arrays(
