@@ -23,8 +23,8 @@ from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.kinds import task_table, token_lengths
 from albert_tf.kinds.base import TOKENS, Kind, Prediction, Records, Task
 from albert_tf.model import weight_names
-from albert_tf.model.weight_names import OPTIONAL, TASK_HEADS
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
+from albert_tf.model.weight_names import OPTIONAL, TASK_HEADS
 from albert_tf.predict import arguments, search, text_network
 from albert_tf.predict.arguments import Inputs, Texts
 from albert_tf.predict.text_network import Compute, TextNetwork
