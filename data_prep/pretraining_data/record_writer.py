@@ -5,9 +5,9 @@ import itertools
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-import tensorflow as tf
 
 from albert_tf import files
+from albert_tf import lazy_tensorflow as tf
 
 
 def serialize(
