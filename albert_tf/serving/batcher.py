@@ -1,0 +1,187 @@
+"""Joins waiting requests into batches, for one thread that computes."""
+
+import collections
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.errors import find_sentence
+from albert_tf.serving.metrics import Metrics
+from albert_tf.serving.refusals import Refusal, invalid
+from albert_tf.serving.served_model import Arrays, ServedSignature
+
+# Texts are computed together if the longer has at most twice the bytes of the shorter, and these.
+_SLACK_BYTES = 128
+
+
+@dataclass(eq=False)
+class Request:
+    """A request that waits for its rows.
+
+    Attributes:
+        signature: which answers it.
+        deadline: of `time.monotonic`; later it is not computed any more.
+        future: of the outputs, [N, ...] by name.
+        parts: outputs by the first row that they are of.
+        num_left: parts that are to be computed.
+    """
+
+    signature: ServedSignature
+    deadline: float
+    future: Future = field(default_factory=Future)
+    parts: dict[int, Arrays] = field(default_factory=dict)
+    num_left: int = 0
+
+    def is_over(self) -> bool:
+        return self.future.done() or time.monotonic() > self.deadline
+
+    def finish(self, begin: int, outputs: Arrays) -> None:
+        """Takes the outputs of a part; the last one completes the request."""
+        self.parts[begin] = outputs
+        self.num_left -= 1
+        if not self.num_left:
+            parts = [self.parts[key] for key in sorted(self.parts)]
+            joined = {name: np.concatenate([x[name] for x in parts]) for name in parts[0]}
+            with contextlib.suppress(Exception):  # the client has gone meanwhile
+                self.future.set_result(joined)
+
+    def fail(self, refusal: Exception) -> None:
+        with contextlib.suppress(Exception):
+            self.future.set_exception(refusal)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Rows of a request that are computed together: one, if its signature is joined, else all."""
+
+    request: Request
+    begin: int
+    inputs: Arrays
+    size: int
+
+    @property
+    def group(self) -> object:
+        """What only parts that may be computed together have in common."""
+        shapes = tuple(value.shape[1:] for value in self.inputs.values())
+        signature = self.request.signature
+        return (signature, shapes) if signature.is_joined else self
+
+
+class Batcher:
+    """Computes the rows of all models, those that wait together: see `submit`.
+
+    Args:
+        max_batch_size: rows that are computed together.
+        max_wait: seconds that a row waits for others.
+        max_queue: rows that wait; further ones are refused.
+    """
+
+    def __init__(
+        self, max_batch_size: int, max_wait: float, max_queue: int, metrics: Metrics
+    ) -> None:
+        self._max_batch_size, self._max_wait = max_batch_size, max_wait
+        self._max_queue, self._metrics = max_queue, metrics
+        self._waiting: collections.deque[Part] = collections.deque()
+        self._changed = threading.Condition()
+        threading.Thread(target=self._work, name="model", daemon=True).start()
+
+    def submit(self, signature: ServedSignature, inputs: Arrays, deadline: float) -> Future:
+        """Returns the future of the outputs for inputs [N, ...]; cancel it if nobody waits.
+
+        It raises `Refusal`; `submit` does so if too many rows wait.
+        """
+        request = Request(signature, deadline)
+        parts = [*_split(request, inputs)]
+        request.num_left = len(parts)
+        with self._changed:
+            if len(self._waiting) + len(parts) > max(self._max_queue, len(parts)):
+                raise Refusal("RESOURCE_EXHAUSTED", f"{len(self._waiting)} texts wait already.")
+            self._waiting.extend(parts)
+            self._changed.notify()
+        self._metrics.queue.set(len(self._waiting))
+        return request.future
+
+    def _work(self) -> None:
+        while True:
+            batch = self._take()
+            try:
+                self._compute(batch)
+            except Exception as error:  # a defect must not end the thread
+                # The text of the error may have that of a request in it.
+                logging.error("A batch failed: %s.", type(error).__name__)
+                for part in batch:
+                    part.request.fail(Refusal("INTERNAL", "The model failed."))
+
+    def _take(self) -> Sequence[Part]:
+        """Waits for parts and returns those of a batch: the oldest, and such as it of all."""
+        with self._changed:
+            while True:
+                self._changed.wait_for(lambda: self._waiting)
+                if self._max_wait:
+                    is_full = lambda: len(self._waiting) >= self._max_batch_size  # noqa: E731
+                    self._changed.wait_for(is_full, self._max_wait)
+                waiting = [part for part in self._waiting if not part.request.is_over()]
+                batch = _choose(waiting, self._max_batch_size)
+                chosen = set(map(id, batch))
+                self._waiting = collections.deque(x for x in waiting if id(x) not in chosen)
+                self._metrics.queue.set(len(self._waiting))
+                if batch:
+                    return batch
+
+    def _compute(self, batch: Sequence[Part]) -> None:
+        signature = batch[0].request.signature
+        inputs = {
+            name: np.concatenate([part.inputs[name] for part in batch]) for name in signature.inputs
+        }
+        try:
+            with self._metrics.stage("compute"):
+                outputs = signature.run(inputs)
+        except tf.errors.InvalidArgumentError as error:
+            if len(batch) == 1:
+                batch[0].request.fail(invalid(find_sentence(error)))
+                return
+            for part in batch:  # the others are no worse for it
+                self._compute([part])
+            return
+        size = sum(part.size for part in batch)
+        self._metrics.batch_size.observe(size)
+        begin = 0
+        for part in batch:
+            end = begin + part.size
+            part.request.finish(part.begin, {x: y[begin:end] for x, y in outputs.items()})
+            begin = end
+
+
+def _split(request: Request, inputs: Arrays) -> Iterator[Part]:
+    size = len(next(iter(inputs.values())))
+    step = 1 if request.signature.is_joined else size
+    for begin in range(0, size, step):
+        rows = {name: value[begin : begin + step] for name, value in inputs.items()}
+        yield Part(request, begin, rows, step)
+
+
+def _choose(waiting: Sequence[Part], max_size: int) -> Sequence[Part]:
+    """Returns the first part and those of its group whose lengths are nearest to its own."""
+    if not waiting:
+        return ()
+    first, group = waiting[0], waiting[0].group
+    length = _count_bytes(first)
+    lengths = [(_count_bytes(x), x) for x in waiting if x is first or x.group == group]
+    fit = [
+        (abs(number - length), part)
+        for number, part in lengths
+        if max(number, length) <= 2 * min(number, length) + _SLACK_BYTES
+    ]
+    return [part for _, part in sorted(fit, key=lambda x: (x[1] is not first, x[0]))[:max_size]]
+
+
+def _count_bytes(part: Part) -> int:
+    """Returns the bytes of the texts of a part, or the sizes of its other inputs."""
+    return sum(sum(map(len, x.flat)) if x.dtype == object else x.size for x in part.inputs.values())

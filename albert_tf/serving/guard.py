@@ -1,0 +1,92 @@
+"""Stands before the application: who may ask, what is counted and logged, and no traceback."""
+
+import hmac
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from absl import logging
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from albert_tf.serving.app import write_refusal
+from albert_tf.serving.metrics import Metrics
+from albert_tf.serving.refusals import Refusal
+
+# What a probe of a cluster asks without a token.
+_PROBES = ("/v2/health/live", "/v2/health/ready")
+# The paths that are counted, longest first: a client cannot make more of them.
+_PATHS = ("/v1/models", "/v1/embeddings", "/v2/models", "/v2/health", "/metrics")
+
+
+@dataclass(frozen=True)
+class Guard:
+    """An ASGI application around another.
+
+    Attributes:
+        app: which answers.
+        metrics: which counts.
+        token: what clients must send as `Authorization: Bearer TOKEN`; "" if they need none.
+        hosts: names by which the server may be asked, without ports; none: any.
+        logs_requests: whether each request is a line of the log.
+    """
+
+    app: ASGIApp
+    metrics: Metrics
+    token: str = ""
+    hosts: Iterable[str] = ()
+    logs_requests: bool = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        start, status = time.perf_counter(), 0
+
+        async def send_and_see(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        headers = Headers(scope=scope)
+        try:
+            try:
+                self._check(scope["path"], headers)
+                await self.app(scope, receive, send_and_see)
+            except Refusal as refusal:
+                reply = write_refusal(refusal, scope["path"])
+                await reply(scope, receive, send_and_see)
+            except Exception as error:
+                # Without its text, which may have that of a request in it.
+                logging.error("%s failed: %s.", scope["path"], type(error).__name__)
+                if not status:
+                    reply = write_refusal(Refusal("INTERNAL", "The server failed."), scope["path"])
+                    await reply(scope, receive, send_and_see)
+        finally:
+            self._record(scope, headers, status, time.perf_counter() - start)
+
+    def _check(self, path: str, headers: Headers) -> None:
+        """Raises `Refusal` for a page of a browser, a wrong host name or a wrong token."""
+        if "origin" in headers:
+            raise Refusal("PERMISSION_DENIED", "Pages of the web may not ask this server.")
+        host = headers.get("host", "").rpartition(":")
+        names = {headers.get("host", ""), host[0]}
+        if self.hosts and not names & {*self.hosts}:
+            message = "This server does not have the name of the Host header: see --allowed_hosts."
+            raise Refusal("PERMISSION_DENIED", message)
+        given = headers.get("authorization", "").encode("utf-8", "replace")
+        is_right = hmac.compare_digest(given, f"Bearer {self.token}".encode())
+        if self.token and path not in _PROBES and not is_right:
+            raise Refusal("UNAUTHENTICATED", "Send the token as Authorization: Bearer TOKEN.")
+
+    def _record(self, scope: Scope, headers: Headers, status: int, seconds: float) -> None:
+        path = next((x for x in _PATHS if scope["path"].startswith(x)), "other")
+        self.metrics.requests.labels(path, str(status)).inc()
+        if self.logs_requests:
+            fields: list[Any] = [scope["method"], path, status, f"{1000 * seconds:.1f} ms"]
+            trace = headers.get("traceparent", "")
+            if trace and len(trace) <= 64 and trace.replace("-", "").isalnum():
+                fields.append(trace)
+            logging.info("%s", " ".join(map(str, fields)))

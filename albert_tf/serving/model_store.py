@@ -1,0 +1,197 @@
+"""Loads the versions of models, and swaps a new one in while the last one answers."""
+
+import gc
+import os
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import tensorflow as tf
+from absl import logging
+from google.protobuf import text_format
+from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
+
+from albert_tf import files
+from albert_tf.errors import UserError, reason, require
+from albert_tf.export import export_source, model_versions, saved_model
+from albert_tf.export.export_config import ExportConfig, SourceConfig
+from albert_tf.serving import served_model
+from albert_tf.serving.metrics import Metrics
+from albert_tf.serving.refusals import Refusal, not_found
+from albert_tf.serving.served_model import ServedModel
+
+LOADING, AVAILABLE, END = "LOADING", "AVAILABLE", "END"
+
+
+@dataclass(frozen=True)
+class State:
+    """Of a version: one of the names above, and why it ended, if it is damaged."""
+
+    name: str
+    code: str = "OK"
+    message: str = ""
+
+
+@dataclass
+class Entry:
+    """A model that is served.
+
+    Attributes:
+        name: of its URL.
+        folder: of an export, its versions, or a checkpoint.
+        wanted: which versions; none: the newest `latest`, of all 0.
+        latest: how many of the newest versions are served.
+        labels: {label: version}.
+        loaded: the versions that answer.
+        states: of each version.
+    """
+
+    name: str
+    folder: str
+    wanted: Sequence[int] = ()
+    latest: int = 1
+    labels: dict[str, int] = field(default_factory=dict)
+    loaded: dict[int, ServedModel] = field(default_factory=dict)
+    states: dict[int, State] = field(default_factory=dict)
+
+
+def read_config(path: str) -> list[Entry]:
+    """Returns the models of a file for `tensorflow_model_server --model_config_file`."""
+    try:
+        config = text_format.Parse(files.read_bytes(path, "--model_config"), ModelServerConfig())
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise UserError(f"--model_config: {path}: {reason(error)}.") from None
+    entries = []
+    for model in config.model_config_list.config:
+        policy, labels = model.model_version_policy, dict(model.version_labels)
+        latest = 0 if policy.HasField("all") else policy.latest.num_versions or 1
+        versions = tuple(policy.specific.versions)
+        entries.append(Entry(model.name, model.base_path, versions, latest, labels))
+    names = [entry.name for entry in entries]
+    require(bool(names), f"--model_config: {path} lists no model.")
+    require(len({*names}) == len(names), f"--model_config: {path} lists a name twice.")
+    return entries
+
+
+class ModelStore:
+    """The models of a server; `watch` loads them, in a thread of its own.
+
+    A version that cannot be loaded changes nothing: those that answer go on.
+    """
+
+    def __init__(self, entries: Sequence[Entry], metrics: Metrics) -> None:
+        self._entries = {entry.name: entry for entry in entries}
+        self._metrics = metrics
+        self._temporary = tempfile.TemporaryDirectory(prefix="albert-serve-")
+        self._stops = threading.Event()
+
+    @property
+    def names(self) -> list[str]:
+        return [*self._entries]
+
+    def is_ready(self) -> bool:
+        """Whether every model answers."""
+        return all(entry.loaded for entry in self._entries.values())
+
+    def find(self, name: str, version: int | None = None, label: str = "") -> ServedModel:
+        """Returns a version, by default the newest; `Refusal` if it does not answer."""
+        entry = self._find_entry(name)
+        if label:
+            version = entry.labels.get(label)
+            if version is None:
+                raise not_found(f"Unrecognized servable version label: {label}")
+        loaded = entry.loaded
+        version = version or max(loaded, default=0)
+        if version in loaded:
+            return loaded[version]
+        if not loaded and all(x.name == LOADING for x in entry.states.values()):
+            raise Refusal("UNAVAILABLE", f"{name} is being loaded.")
+        wanted = f"Specific({name}, {version})" if version else f"Latest({name})"
+        raise not_found(f"Servable not found for request: {wanted}")
+
+    def list_states(self, name: str, version: int | None = None) -> dict[int, State]:
+        """Returns the states of a model's versions, the newest first."""
+        states = self._find_entry(name).states
+        if version and version not in states:
+            raise not_found(f"Could not find version {version} of model {name}")
+        return {x: states[x] for x in sorted(states, reverse=True) if version in (None, x)}
+
+    def _find_entry(self, name: str) -> Entry:
+        if name not in self._entries:
+            raise not_found(f"Could not find any versions of model {name}")
+        return self._entries[name]
+
+    def watch(self, poll_seconds: float) -> None:
+        """Looks for new versions, every `poll_seconds` if that is not 0, until `stop`."""
+        for entry in self._entries.values():
+            if not _is_export(entry.folder):
+                self._export(entry)
+        while not self._stops.is_set():
+            for entry in self._entries.values():
+                self.update(entry)
+            if not poll_seconds:
+                return
+            self._stops.wait(poll_seconds)
+
+    def stop(self) -> None:
+        self._stops.set()
+        self._temporary.cleanup()
+
+    def _export(self, entry: Entry) -> None:
+        """Exports a checkpoint, so that it answers as its export would."""
+        config = ExportConfig(source=SourceConfig(checkpoint=entry.folder))
+        folder = os.path.join(self._temporary.name, entry.name)
+        model_versions.write(export_source.read(config), folder)
+        entry.folder = folder
+
+    def update(self, entry: Entry) -> None:
+        """Loads the versions that are wanted and new, then drops those that are not wanted."""
+        wanted = _list_wanted(entry)
+        for version, folder in wanted.items():
+            if version not in entry.states:
+                self._load(entry, version, folder)
+        kept = {x: y for x, y in entry.loaded.items() if x in wanted}
+        if kept and len(kept) < len(entry.loaded):
+            for version in {*entry.loaded} - {*kept}:
+                entry.states[version] = State(END)
+            entry.loaded = kept
+            gc.collect()  # functions of TensorFlow hold each other
+        for version in {*entry.states} - {*entry.loaded}:
+            # A version that was written again under its number is new.
+            if version not in wanted:
+                del entry.states[version]
+
+    def _load(self, entry: Entry, version: int, folder: str) -> None:
+        entry.states[version] = State(LOADING)
+        try:
+            model = served_model.load(entry.name, version, folder)
+        except Exception as error:
+            # Without the path: clients read it.
+            message = reason(error).replace(folder, f"version {version}")
+            entry.states[version] = State(END, "DATA_LOSS", message)
+            logging.error("%s cannot be served: %s", folder, reason(error))
+            return
+        entry.loaded = {**entry.loaded, version: model}
+        entry.states[version] = State(AVAILABLE)
+        self._metrics.version.labels(entry.name).set(max(entry.loaded))
+        logging.info("%s, version %d, answers.", entry.name, version)
+
+
+def _is_export(folder: str) -> bool:
+    return bool(_list_versions(folder))
+
+
+def _list_versions(folder: str) -> dict[int, str]:
+    """Returns {version: folder}, of a folder of versions or of one version."""
+    if tf.io.gfile.exists(os.path.join(folder, saved_model.GRAPH)):
+        name = os.path.basename(os.path.abspath(folder))
+        return {int(name) if name.isdigit() and int(name) else 1: folder}
+    return {x: os.path.join(folder, str(x)) for x in model_versions.list_versions(folder)}
+
+
+def _list_wanted(entry: Entry) -> dict[int, str]:
+    versions = _list_versions(entry.folder)
+    if entry.wanted:
+        return {x: y for x, y in versions.items() if x in entry.wanted}
+    return {x: versions[x] for x in sorted(versions)[-entry.latest :]}
