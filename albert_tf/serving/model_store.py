@@ -125,7 +125,7 @@ class ModelStore:
     def watch(self, poll_seconds: float) -> None:
         """Looks for new versions, every `poll_seconds` if that is not 0, until `stop`."""
         for entry in self._entries.values():
-            if not _is_export(entry.folder):
+            if not _list_versions(entry.folder):
                 self._export(entry)
         while not self._stops.is_set():
             for entry in self._entries.values():
@@ -146,21 +146,23 @@ class ModelStore:
         entry.folder = folder
 
     def update(self, entry: Entry) -> None:
-        """Loads the versions that are wanted and new, then drops those that are not wanted."""
-        wanted = _list_wanted(entry)
-        for version, folder in wanted.items():
-            if version not in entry.states:
+        """Loads the versions that are wanted and new, then drops those that are not wanted.
+
+        In place of one that is damaged the next older one is wanted.
+        """
+        while True:
+            wanted = _list_wanted(entry)
+            new = {x: folder for x, folder in wanted.items() if x not in entry.states}
+            if not new:
+                break
+            for version, folder in new.items():
                 self._load(entry, version, folder)
-        kept = {x: y for x, y in entry.loaded.items() if x in wanted}
+        kept = {x: model for x, model in entry.loaded.items() if x in wanted}
         if kept and len(kept) < len(entry.loaded):
-            for version in {*entry.loaded} - {*kept}:
+            for version in entry.loaded.keys() - kept.keys():
                 entry.states[version] = State(END)
             entry.loaded = kept
             gc.collect()  # functions of TensorFlow hold each other
-        for version in {*entry.states} - {*entry.loaded}:
-            # A version that was written again under its number is new.
-            if version not in wanted:
-                del entry.states[version]
 
     def _load(self, entry: Entry, version: int, folder: str) -> None:
         entry.states[version] = State(LOADING)
@@ -178,20 +180,19 @@ class ModelStore:
         logging.info("%s, version %d, answers.", entry.name, version)
 
 
-def _is_export(folder: str) -> bool:
-    return bool(_list_versions(folder))
-
-
 def _list_versions(folder: str) -> dict[int, str]:
     """Returns {version: folder}, of a folder of versions or of one version."""
     if tf.io.gfile.exists(os.path.join(folder, saved_model.GRAPH)):
         name = os.path.basename(os.path.abspath(folder))
-        return {int(name) if name.isdigit() and int(name) else 1: folder}
+        return {int(name) if name.isdigit() else 1: folder}
     return {x: os.path.join(folder, str(x)) for x in model_versions.list_versions(folder)}
 
 
 def _list_wanted(entry: Entry) -> dict[int, str]:
-    versions = _list_versions(entry.folder)
-    if entry.wanted:
-        return {x: y for x, y in versions.items() if x in entry.wanted}
-    return {x: versions[x] for x in sorted(versions)[-entry.latest :]}
+    sound = {
+        version: folder
+        for version, folder in _list_versions(entry.folder).items()
+        if version not in entry.states or entry.states[version].code == "OK"
+    }
+    wanted = entry.wanted or sorted(sound)[-entry.latest :]
+    return {version: sound[version] for version in wanted if version in sound}

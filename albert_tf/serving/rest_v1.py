@@ -36,27 +36,23 @@ def read_predict(body: PredictBody, signature: ServedSignature) -> Arrays:
         raise invalid("Missing 'inputs' or 'instances' key, or both are there.")
     if body.instances is None:
         columns = body.inputs
-        if len(specs) == 1 and not _is_named(columns, specs):
+        if len(specs) == 1 and not _is_named(columns):
             columns = dict.fromkeys(specs, columns)
         _require_names(columns, specs, "inputs")
         return {name: to_array(columns[name], specs[name], f"inputs.{name}") for name in specs}
-    rows = body.instances
-    if len(specs) == 1 and rows and not _is_named(rows[0], specs):
+    rows, path = body.instances, "instances[*]"
+    if len(specs) == 1 and not any(_is_named(row) for row in rows):
         (name,) = specs
-        return {name: to_array(rows, specs[name], "instances")}
+        return {name: to_array(rows, specs[name], path)}
     for k, row in enumerate(rows):
         _require_names(row, specs, f"instances[{k}]")
     return {
-        name: np.concatenate(
-            [to_array([row[name]], spec, f"instances[{k}].{name}") for k, row in enumerate(rows)]
-        )
-        if spec.shape.rank > 1
-        else to_array([row[name] for row in rows], spec, f"instances.{name}")
+        name: to_array([row[name] for row in rows], spec, f"{path}.{name}")
         for name, spec in specs.items()
     }
 
 
-def _is_named(value: Any, specs: Mapping[str, Any]) -> bool:
+def _is_named(value: Any) -> bool:
     return isinstance(value, dict) and value.keys() != {"b64"}
 
 

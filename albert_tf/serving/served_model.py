@@ -107,9 +107,8 @@ def _make_signature(name: str, function: Any, definition: Any) -> ServedSignatur
     description = json_format.MessageToDict(
         definition, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
-    is_fixed = all(None not in x.shape[1:].as_list() for x in function.structured_outputs.values())
-    # Serialised examples are padded to the longest of those that come together.
-    return ServedSignature(name, method, function, description, is_fixed and method == PREDICT)
+    is_joined = all(None not in x.shape[1:].as_list() for x in function.structured_outputs.values())
+    return ServedSignature(name, method, function, description, is_joined)
 
 
 def _make_count_tokens(folder: str) -> Callable[[Iterable[bytes]], int]:

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,8 @@ from albert_tf.serving.refusals import Refusal, invalid
 def to_array(value: Any, spec: tf.TensorSpec, path: str) -> np.ndarray:
     """Returns nested lists as an array of the shape and type of a spec.
 
-    Raises `Refusal` with the path of the first value that does not fit.
+    Raises `Refusal` with the path of the first value that does not fit; in `path` a star stands for
+    its place in the outermost list.
     """
     convert = _to_bytes if spec.dtype == tf.string else _to_integer
     nested = _convert(value, spec.shape.rank, convert, path)
@@ -34,7 +36,10 @@ def _convert(value: Any, rank: int, convert: Any, path: str) -> Any:
         return convert(value, path)
     if not isinstance(value, list):
         raise invalid(f"{path}: expected a list, got {_describe(value)}.")
-    return [_convert(x, rank - 1, convert, f"{path}[{k}]") for k, x in enumerate(value)]
+    paths = (
+        path.replace("*", str(k)) if "*" in path else f"{path}[{k}]" for k in itertools.count()
+    )
+    return [_convert(x, rank - 1, convert, place) for x, place in zip(value, paths, strict=False)]
 
 
 def _to_bytes(value: Any, path: str) -> bytes:
