@@ -94,6 +94,7 @@ NEEDS = {
     "export --format=int8": ["--output_dir=x", "--task=sst-2", "--data_dir=nowhere"],
     "plan_training": ["--config=nowhere"],
     "predict": ["--text=x"],
+    "serve": ["--model=nowhere", "--port=0"],
     "run_finetuning": ["--task=sst-2", "--data_dir=nowhere", "--init_checkpoint=nowhere"],
     "score predictions": ["--task=sst-2"],
     "data extract_passages": ["--squad_file=nowhere"],

@@ -32,7 +32,7 @@ albert_tf/pipelines: albert_tf albert_tf/checkpoints albert_tf/kinds albert_tf/m
 albert_tf/predict: albert_tf albert_tf/checkpoints albert_tf/kinds albert_tf/kinds/spans
     albert_tf/kinds/tables albert_tf/model albert_tf/pipelines albert_tf/records albert_tf/tasks
     albert_tf/tokenizers albert_tf/train data_prep/corpus data_prep/task_data export export/requests
-albert_tf/serving: albert_tf albert_tf/kinds albert_tf/predict
+albert_tf/serving: albert_tf albert_tf/kinds albert_tf/predict albert_tf/records export
 face: albert_tf albert_tf/model albert_tf/optim albert_tf/predict albert_tf/tokenizers
 data_prep/corpus: albert_tf
 data_prep/pretraining_data: albert_tf albert_tf/records albert_tf/tokenizers data_prep/corpus

@@ -13,9 +13,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from albert_tf.serving import embeddings, metrics, rest_v1, rest_v2
+from albert_tf.serving import embeddings, rest_v1, rest_v2, server_metrics
 from albert_tf.serving.batcher import Batcher
-from albert_tf.serving.metrics import Metrics
 from albert_tf.serving.model_store import AVAILABLE, ModelStore
 from albert_tf.serving.refusals import Refusal, invalid
 from albert_tf.serving.served_model import (
@@ -26,6 +25,7 @@ from albert_tf.serving.served_model import (
     ServedModel,
     ServedSignature,
 )
+from albert_tf.serving.server_metrics import Metrics
 from albert_tf.serving.tensors import check_inputs
 
 _MODEL = "/models/{name}"
@@ -41,14 +41,12 @@ class Limits:
     Attributes:
         max_body_bytes: of a body.
         max_texts: of a request.
-        body_seconds: in which a body must have come.
-        answer_seconds: in which the answer must be there, from then on.
+        seconds: in which its body must have come, and then its answer.
     """
 
     max_body_bytes: int
     max_texts: int
-    body_seconds: float
-    answer_seconds: float
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -146,7 +144,7 @@ class Service:
         return _reply({"object": "list", "data": models})
 
     async def measure(self, request: Request) -> Response:
-        return Response(self.metrics.write(), media_type=metrics.CONTENT_TYPE)
+        return Response(self.metrics.write(), media_type=server_metrics.CONTENT_TYPE)
 
     # Their parts.
 
@@ -168,7 +166,7 @@ class Service:
                     raise Refusal("TOO_LARGE", f"A body may have {most} bytes.")
 
         try:
-            await asyncio.wait_for(read(), self.limits.body_seconds)
+            await asyncio.wait_for(read(), self.limits.seconds)
         except asyncio.TimeoutError:
             raise Refusal("TIMED_OUT", "The body did not come in time.") from None
         return bytes(body)
@@ -178,7 +176,7 @@ class Service:
     ) -> dict[str, Any]:
         """Returns the outputs; a request whose client has gone, or whose time is up, is dropped."""
         inputs = check_inputs(inputs, signature.inputs, self.limits.max_texts)
-        seconds = self.limits.answer_seconds
+        seconds = self.limits.seconds
         future = asyncio.wrap_future(
             self.batcher.submit(signature, inputs, time.monotonic() + seconds)
         )

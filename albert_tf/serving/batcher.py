@@ -13,9 +13,9 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.errors import find_sentence
-from albert_tf.serving.metrics import Metrics
 from albert_tf.serving.refusals import Refusal, invalid
 from albert_tf.serving.served_model import Arrays, ServedSignature
+from albert_tf.serving.server_metrics import Metrics
 
 # Texts are computed together if the longer has at most twice the bytes of the shorter, and these.
 _SLACK_BYTES = 128

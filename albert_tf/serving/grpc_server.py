@@ -39,10 +39,10 @@ class _PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
                 raise invalid(f"{name} must be {known.dtype.name} with {known.shape.rank} axes.")
             inputs[name] = array
         check_inputs(inputs, signature.inputs, limits.max_texts)
-        deadline = time.monotonic() + limits.answer_seconds
+        deadline = time.monotonic() + limits.seconds
         future = self._service.batcher.submit(signature, inputs, deadline)
         try:
-            outputs = future.result(limits.answer_seconds)
+            outputs = future.result(limits.seconds)
         except futures.TimeoutError:
             future.cancel()
             raise Refusal("DEADLINE_EXCEEDED", "No answer in time.") from None

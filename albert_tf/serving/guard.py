@@ -11,8 +11,8 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from albert_tf.serving.app import write_refusal
-from albert_tf.serving.metrics import Metrics
 from albert_tf.serving.refusals import Refusal
+from albert_tf.serving.server_metrics import Metrics
 
 # What a probe of a cluster asks without a token.
 _PROBES = ("/v2/health/live", "/v2/health/ready")

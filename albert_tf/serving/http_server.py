@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
+from absl import logging
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -59,7 +60,24 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class Server(uvicorn.Server):
-    """Ends with 0 after a signal, when what is in flight is answered."""
+    """Ends with 0 after a signal, when what is in flight is answered; see `make_server`."""
+
+    _problem: Exception | None = None
+
+    def stop(self, problem: Exception) -> None:
+        """Ends `run`, which then raises the problem."""
+        self._problem, self.should_exit = problem, True
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        for server in self.servers:
+            for listening in server.sockets:
+                logging.info("Listening on %s, port %d.", *listening.getsockname()[:2])
+
+    def run(self, sockets: Any = None) -> None:
+        super().run(sockets)
+        if self._problem:
+            raise self._problem
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

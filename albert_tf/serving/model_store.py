@@ -1,10 +1,12 @@
 """Loads the versions of models, and swaps a new one in while the last one answers."""
 
+import contextlib
+import ctypes
 import gc
 import os
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import tensorflow as tf
@@ -17,9 +19,9 @@ from albert_tf.errors import UserError, reason, require
 from albert_tf.export import export_source, model_versions, saved_model
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.serving import served_model
-from albert_tf.serving.metrics import Metrics
 from albert_tf.serving.refusals import Refusal, not_found
 from albert_tf.serving.served_model import ServedModel
+from albert_tf.serving.server_metrics import Metrics
 
 LOADING, AVAILABLE, END = "LOADING", "AVAILABLE", "END"
 
@@ -75,7 +77,7 @@ def read_config(path: str) -> list[Entry]:
 
 
 class ModelStore:
-    """The models of a server; `watch` loads them, in a thread of its own.
+    """The models of a server.
 
     A version that cannot be loaded changes nothing: those that answer go on.
     """
@@ -122,8 +124,18 @@ class ModelStore:
             raise not_found(f"Could not find any versions of model {name}")
         return self._entries[name]
 
-    def watch(self, poll_seconds: float) -> None:
-        """Looks for new versions, every `poll_seconds` if that is not 0, until `stop`."""
+    def start(self, poll_seconds: float, on_error: Callable[[Exception], None]) -> None:
+        """Loads the models in a thread, and looks for new versions unless `poll_seconds` is 0."""
+
+        def watch() -> None:
+            try:
+                self._watch(poll_seconds)
+            except Exception as error:
+                on_error(error)
+
+        threading.Thread(target=watch, name="versions", daemon=True).start()
+
+    def _watch(self, poll_seconds: float) -> None:
         for entry in self._entries.values():
             if not _list_versions(entry.folder):
                 self._export(entry)
@@ -163,6 +175,7 @@ class ModelStore:
                 entry.states[version] = State(END)
             entry.loaded = kept
             gc.collect()  # functions of TensorFlow hold each other
+            _return_memory()
 
     def _load(self, entry: Entry, version: int, folder: str) -> None:
         entry.states[version] = State(LOADING)
@@ -178,6 +191,12 @@ class ModelStore:
         entry.states[version] = State(AVAILABLE)
         self._metrics.version.labels(entry.name).set(max(entry.loaded))
         logging.info("%s, version %d, answers.", entry.name, version)
+
+
+def _return_memory() -> None:
+    """Gives what the dropped version had back to the system, which glibc would keep."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _list_versions(folder: str) -> dict[int, str]:
