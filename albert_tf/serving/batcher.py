@@ -90,7 +90,16 @@ class Batcher:
         self._max_queue, self._metrics = max_queue, metrics
         self._waiting: collections.deque[Part] = collections.deque()
         self._changed = threading.Condition()
-        threading.Thread(target=self._work, name="model", daemon=True).start()
+        self._ends = False
+        self._thread = threading.Thread(target=self._work, name="model", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread: Python must not end while TensorFlow computes."""
+        with self._changed:
+            self._ends = True
+            self._changed.notify()
+        self._thread.join()
 
     def submit(self, signature: ServedSignature, inputs: Arrays, deadline: float) -> Future:
         """Returns the future of the outputs for inputs [N, ...]; cancel it if nobody waits.
@@ -109,8 +118,7 @@ class Batcher:
         return request.future
 
     def _work(self) -> None:
-        while True:
-            batch = self._take()
+        while batch := self._take():
             try:
                 self._compute(batch)
             except Exception as error:  # a defect must not end the thread
@@ -120,10 +128,15 @@ class Batcher:
                     part.request.fail(Refusal("INTERNAL", "The model failed."))
 
     def _take(self) -> Sequence[Part]:
-        """Waits for parts and returns those of a batch: the oldest, and such as it of all."""
+        """Waits for parts and returns those of a batch: the oldest, and such as it of all.
+
+        Returns none after `close`.
+        """
         with self._changed:
             while True:
-                self._changed.wait_for(lambda: self._waiting)
+                self._changed.wait_for(lambda: self._waiting or self._ends)
+                if self._ends:
+                    return ()
                 if self._max_wait:
                     is_full = lambda: len(self._waiting) >= self._max_batch_size  # noqa: E731
                     self._changed.wait_for(is_full, self._max_wait)

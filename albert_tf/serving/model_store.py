@@ -133,7 +133,8 @@ class ModelStore:
             except Exception as error:
                 on_error(error)
 
-        threading.Thread(target=watch, name="versions", daemon=True).start()
+        self._thread = threading.Thread(target=watch, name="versions", daemon=True)
+        self._thread.start()
 
     def _watch(self, poll_seconds: float) -> None:
         for entry in self._entries.values():
@@ -147,7 +148,9 @@ class ModelStore:
             self._stops.wait(poll_seconds)
 
     def stop(self) -> None:
+        """Ends the thread, when a version that is being loaded is there."""
         self._stops.set()
+        self._thread.join()
         self._temporary.cleanup()
 
     def _export(self, entry: Entry) -> None:
