@@ -137,7 +137,8 @@ class Service:
         model = self.store.find(body.model)
         texts = embeddings.read_texts(body)
         outputs = await self._answer(request, embeddings.choose(model), texts)
-        return _reply(embeddings.write(body, outputs, model.count_tokens(texts["text"])))
+        number = await asyncio.to_thread(model.count_tokens, texts["text"])
+        return _reply(embeddings.write(body, outputs, number))
 
     async def list_models(self, request: Request) -> Response:
         models = [{"id": name, "object": "model", "owned_by": ""} for name in self.store.names]

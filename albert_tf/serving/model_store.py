@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import dataclasses
 import gc
 import os
 import tempfile
@@ -154,11 +155,14 @@ class ModelStore:
         self._temporary.cleanup()
 
     def _export(self, entry: Entry) -> None:
-        """Exports a checkpoint, so that it answers as its export would."""
-        config = ExportConfig(source=SourceConfig(checkpoint=entry.folder))
-        folder = os.path.join(self._temporary.name, entry.name)
-        model_versions.write(export_source.read(config), folder)
-        entry.folder = folder
+        """Exports a checkpoint, which then answers as its export does; without a task, [MASK]."""
+        source = SourceConfig(checkpoint=entry.folder)
+        checkpoint, task, config = export_source.read_source(source)
+        if task is None:
+            source = dataclasses.replace(source, kind="fill_mask")
+        model = export_source.choose(ExportConfig(source=source), checkpoint, task, config)
+        entry.folder = os.path.join(self._temporary.name, entry.name)
+        model_versions.write(model, entry.folder)
 
     def update(self, entry: Entry) -> None:
         """Loads the versions that are wanted and new, then drops those that are not wanted.

@@ -61,7 +61,7 @@ def read_inputs(body: InferBody, binary: bytes, signature: ServedSignature) -> A
         if len(tensor.shape) != spec.shape.rank or not 0 <= number < 2**31:
             raise invalid(f"{path}.shape must have {spec.shape.rank} axes.")
         size = tensor.parameters.get(_SIZE)
-        if isinstance(size, int) and tensor.data is None:
+        if isinstance(size, int) and size >= 0 and tensor.data is None:
             array = _read_bytes(binary[begin : begin + size], spec.dtype, path)
             begin += size
         else:
