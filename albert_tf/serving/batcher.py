@@ -71,7 +71,7 @@ class Part:
         """What only parts that may be computed together have in common."""
         shapes = tuple(value.shape[1:] for value in self.inputs.values())
         signature = self.request.signature
-        return (signature, shapes) if signature.is_joined else self
+        return (signature.function, shapes) if signature.is_joined else self
 
 
 class Batcher:

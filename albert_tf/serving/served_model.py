@@ -1,5 +1,6 @@
 """One version of an export in memory: its signatures, ready to answer."""
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -97,6 +98,11 @@ def load(name: str, version: int, folder: str) -> ServedModel:
         key: _make_signature(key, function, graph.signature_def[key])
         for key, function in functions.items()
     }
+    # The default signature is another one's as well: what is compiled once takes half the memory.
+    default = signatures[serving_api.DEFAULT]
+    for key, signature in signatures.items():
+        if (signature.inputs, signature.outputs) == (default.inputs, default.outputs):
+            signatures[key] = dataclasses.replace(default, name=key)
     model = ServedModel(name, version, signatures, _make_count_tokens(folder))
     _warm_up(model, folder)
     return model
@@ -129,7 +135,7 @@ def _warm_up(model: ServedModel, folder: str) -> None:
     path = os.path.join(folder, serving_api.WARMUP_FILE)
     for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
         request = PredictionLog.FromString(record).predict_log.request
-        if not request.inputs:
+        if not request.inputs or request.model_spec.signature_name == serving_api.DEFAULT:
             continue
         signature = model.choose(request.model_spec.signature_name)
         inputs = {name: tf.make_ndarray(value) for name, value in request.inputs.items()}
