@@ -94,12 +94,13 @@ class Batcher:
         self._thread = threading.Thread(target=self._work, name="model", daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
-        """Ends the thread: Python must not end while TensorFlow computes."""
+    def close(self, seconds: float) -> bool:
+        """Ends the thread, and returns whether it did so within `seconds`."""
         with self._changed:
             self._ends = True
             self._changed.notify()
-        self._thread.join()
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def submit(self, signature: ServedSignature, inputs: Arrays, deadline: float) -> Future:
         """Returns the future of the outputs for inputs [N, ...]; cancel it if nobody waits.

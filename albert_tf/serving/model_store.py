@@ -148,11 +148,12 @@ class ModelStore:
                 return
             self._stops.wait(poll_seconds)
 
-    def stop(self) -> None:
-        """Ends the thread, when a version that is being loaded is there."""
+    def close(self, seconds: float) -> bool:
+        """Ends the thread, and returns whether it did so within `seconds`."""
         self._stops.set()
-        self._thread.join()
+        self._thread.join(seconds)
         self._temporary.cleanup()
+        return not self._thread.is_alive()
 
     def _export(self, entry: Entry) -> None:
         """Exports a checkpoint, which then answers as its export does; without a task, [MASK]."""
