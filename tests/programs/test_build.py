@@ -39,7 +39,7 @@ NOT_RUN = {
     r"bin/run_finetuning .*early_exit": "needs more layers: tests/pipelines/test_finetuning.py",
     r"bin/export --format=(onnx|int8) ": "need two more packages: tests/export",
     r"tensorboard |docker |gcloud |bin/demo ": "do not end: tests/programs/test_demo.py",
-    r"bin/serve ": "starts nothing: tests/programs/test_serve.py",
+    r"bin/serve |curl ": "do not end, or ask what does not: tests/serving",
     r"bin/convert_checkpoint .*(=albert/|=https:|--push_to_hub)": "need a hub: tests/checkpoints",
     r"bin/run_pretraining .*=constant": "needs its 9,000 updates: tests/optim",
     r"TF_CONFIG=": "needs two machines: tests/train/test_multi_worker.py",
