@@ -6,11 +6,11 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow as tf
+from repository import ROOT
 
 from albert_tf.records import features
 from albert_tf.tokenizers import tokenization
 
-BIN = pathlib.Path(__file__).parents[2] / "bin"
 LENGTH, PREDICTIONS = 48, 7
 # Each animal does one thing only, and the sentences of a document begin in one order only.
 DOES = {"cats": "purr", "dogs": "bark", "cows": "moo", "bees": "hum", "owls": "hoot"}
@@ -36,15 +36,14 @@ def program(run_program, capfd):
     def run(name: str, **flags: object) -> str:
         capfd.readouterr()
         arguments = [f"--{flag}={value}" for flag, value in flags.items()]
-        assert not run_program(BIN / name, *arguments)
+        assert not run_program(ROOT / "bin" / name, *arguments)
         return "".join(capfd.readouterr())  # stdout first
 
     return run
 
 
 def labels(pattern: pathlib.Path) -> np.ndarray:
-    files = tf.io.gfile.glob(str(pattern))
-    raw = list(tf.data.TFRecordDataset(files).as_numpy_iterator())
+    raw = list(tf.data.TFRecordDataset(tf.io.gfile.glob(str(pattern))).as_numpy_iterator())
     batch = features.parse(raw, features.pretraining(LENGTH, PREDICTIONS))
     return batch["masked_lm_ids"].numpy()[batch["masked_lm_weights"].numpy() > 0]
 
@@ -87,13 +86,8 @@ def test_from_text_to_guessed_words(program, tmp_path):
         "steps_per_loop": 150,
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
-    output = program(
-        "run_pretraining",
-        config=tmp_path / "config.json",
-        train_files=data / "train-*",
-        eval_files=data / "eval-*",
-        output_dir=run,
-    )
+    records = {"train_files": data / "train-*", "eval_files": data / "eval-*"}
+    output = program("run_pretraining", config=f"{tmp_path}/config.json", output_dir=run, **records)
     assert "step 300/300" in output
     program("evaluate_pretraining", checkpoint=run, eval_files=data / "eval-*")
     content = json.loads((run / "evaluation.json").read_text())

@@ -5,21 +5,14 @@ import os
 import numpy as np
 import pytest
 import tiny_run
+from refusals import one_line
 
 from albert_tf import run_record
-from albert_tf.errors import UserError
 from albert_tf.pipelines import pretraining_records
 from albert_tf.train_config import Phase
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 SETTINGS = {"albert": tiny_run.albert(hidden_dropout_prob=0.1), "save_checkpoints_steps": 2}
-
-
-@pytest.fixture(scope="module")
-def unbroken(data, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "unbroken"
-    tiny_run.run(data, folder, tiny_run.settings(**SETTINGS))
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +29,10 @@ def go_on(data, source, workdir, **changes):
 
 
 @pytest.mark.full
-def test_a_run_stopped_early_goes_on_as_the_one_planned_longer(
-    data, short, unbroken, tmp_path, capsys
-):
+def test_a_run_stopped_early_goes_on_as_the_one_planned_longer(data, short, tmp_path, capsys):
+    tiny_run.run(data, tmp_path / "unbroken", tiny_run.settings(**SETTINGS))
     go_on(data, f"{short}/model.ckpt-4", tmp_path / "on")  # not the newest: it is named
-    tiny_run.assert_same_end(unbroken, tmp_path / "on")
+    tiny_run.assert_same_end(tmp_path / "unbroken", tmp_path / "on")
     [change] = run_record.read(str(tmp_path / "on")).history
     assert change.changes == {"stop_at_step": [6, 0]}
     assert (change.step, change.position) == (4, 4)
@@ -89,14 +81,14 @@ def test_a_run_killed_before_its_first_checkpoint_needs_the_flag_again(data, sho
     for name in os.listdir(workdir):
         if name.startswith("model.ckpt"):
             os.remove(workdir / name)
-    with pytest.raises(UserError, match="Name that run again with --continue_from"):
+    with one_line("Name that run again with --continue_from"):
         tiny_run.run(data, workdir, tiny_run.settings(**SETTINGS))
     go_on(data, short, workdir)
     for name, value in tiny_run.all_tensors(workdir).items():
         np.testing.assert_array_equal(value, ended[name], err_msg=name)
     assert len(run_record.read(str(workdir)).history) == 1
     os.remove(workdir / "run.json")
-    with pytest.raises(UserError, match=r"has .*model.ckpt-\d+ and no run.json"):
+    with one_line(r"has .*model.ckpt-\d+ and no run.json"):
         tiny_run.run(data, workdir, tiny_run.settings(**SETTINGS))
 
 
@@ -117,7 +109,7 @@ def test_what_cannot_go_on_is_refused_and_nothing_is_written(data, short, tmp_pa
         (data, tmp_path / "none", {}, "holds no checkpoint"),
         (data, tmp_path, {}, "is not in the folder of a run"),
     ):
-        with pytest.raises(UserError, match=message):
+        with one_line(message):
             go_on(records, source, tmp_path / "on", **changes)
         assert not os.path.exists(tmp_path / "on")
 
@@ -184,12 +176,10 @@ def test_records_go_on_in_the_next_phase_if_they_are_the_same(data, shorter):
 
 
 def test_phases_that_do_not_fit_are_refused(data):
-    for ends, message in (
-        ((6, 4), r"phases end at the steps \[6, 4\]"),
-        ((6, 10), "the last at num_train_steps 12"),
-    ):
-        with pytest.raises(UserError, match=message):
-            tiny_run.settings(phases=phases(*ends))
+    with one_line(r"phases end at the steps \[6, 4\]"):
+        tiny_run.settings(phases=phases(6, 4))
+    with one_line("the last at num_train_steps 12"):
+        tiny_run.settings(phases=phases(6, 10))
     planned = phases(4, 12, phase_4={"max_seq_length": 7})
-    with pytest.raises(UserError, match="phase 1 has no records: none of --train_files"):
+    with one_line("phase 1 has no records: none of --train_files"):
         pretraining_records.read(tiny_run.settings(phases=planned), [f"{data}/train-*"], [])

@@ -8,8 +8,8 @@ import pytest
 import replicas
 import tensorflow as tf
 import tiny_run
+from refusals import one_line
 
-from albert_tf.errors import UserError
 from albert_tf.pipelines import pretraining_evaluation, pretraining_records
 from albert_tf.records import input_pipeline, manifest, online_masking
 from albert_tf.tokenizers import tokenization
@@ -36,7 +36,8 @@ def unbroken(data, tmp_path_factory):
     return folder
 
 
-def read_batches(data, number, strategy=None, position=0, **changes):
+@functools.cache
+def read_batches(data, number=10, strategy=None, position=0, **changes):
     """The first batches to train on, of all replicas."""
     strategy = strategy or tf.distribute.get_strategy()
     config = tiny_run.settings(**changes)
@@ -58,7 +59,7 @@ def assert_same(one, other):
 
 
 def test_batches_are_those_of_the_config_on_any_number_of_replicas(data):
-    whole = read_batches(data, 5)
+    whole = read_batches(data)[:5]
     assert whole[0]["input_ids"].shape == (8, tiny_run.SEQUENCE)
     assert whole[0]["masked_lm_ids"].shape == (8, tiny_run.PREDICTIONS)
     assert_same(whole, read_batches(data, 5, replicas.two_replicas()))
@@ -69,15 +70,6 @@ def test_each_worker_masks_its_own_rows(data):
     paths = [f"{data}/{name}" for name in tiny_run.TRAIN]
     tokenizer = tokenization.load(f"{data}/{manifest.VOCABULARY}")
     masking = pretraining_records.make_masking(tiny_run.settings(), paths, tokenizer)
-    own = []
-
-    class TwoWorkers:
-        num_replicas_in_sync = 2
-
-        def distribute_datasets_from_function(self, make_batches):
-            for worker in (0, 1):
-                context = tf.distribute.InputContext(2, worker, 2)
-                own.append([*make_batches(context).take(5).as_numpy_iterator()])
 
     def batches():
         return input_pipeline.train_batches(
@@ -87,22 +79,19 @@ def test_each_worker_masks_its_own_rows(data):
     numbered = functools.partial(
         online_masking.number_rows, batches, position=0, step=0, num_records=37
     )
-    input_pipeline.distribute(TwoWorkers(), numbered, {}, masking=masking)
-    joined = [
-        {name: np.concatenate([one[name], other[name]]) for name in one}
-        for one, other in zip(*own, strict=True)
-    ]
-    assert_same(read_batches(data, 5), joined)
+    workers = replicas.TwoWorkers()
+    input_pipeline.distribute(workers, numbered, {}, masking=masking)
+    assert_same(read_batches(data), workers.join(10))
 
 
 def test_masks_do_not_depend_on_the_batch_and_change_with_the_pass(data):
-    eights, ones = read_batches(data, 10), read_batches(data, 80, train_batch_size=1)
+    eights, ones = read_batches(data), read_batches(data, 80, train_batch_size=1)
     joined = [
         {name: np.concatenate([x[name] for x in batches]) for name in eights[0]}
         for batches in (eights, ones)
     ]
     assert_same(joined[:1], joined[1:])
-    first, second = joined[0]["masked_lm_positions"][:37], joined[0]["masked_lm_positions"][37:74]
+    first, second = np.split(joined[0]["masked_lm_positions"][:74], 2)
     assert sorted(first.tolist()) != sorted(second.tolist())
 
 
@@ -131,21 +120,19 @@ def test_the_share_to_mask_falls_as_the_learning_rate_does(data):
 
 
 def test_phases_may_mask_other_shares(data):
-    planned = (Phase(last_step=4, masked_lm_prob=0.2), Phase(last_step=12))
-    config = tiny_run.settings(phases=planned)
+    config = tiny_run.settings(phases=(Phase(last_step=4, masked_lm_prob=0.2), Phase(last_step=12)))
     paths = [f"{data}/{name}" for name in tiny_run.TRAIN]
     one, other = pretraining_records.plan_phases(config, paths, None)
     assert (one.masking.masked_lm_prob, one.masking.final_masked_lm_prob) == (0.2, 0.2)
-    assert other.masking.masked_lm_prob == 0.15
-    assert other.offset == 0
+    assert (other.masking.masked_lm_prob, other.offset) == (0.15, 0)
 
 
 def test_records_with_masks_may_be_evaluated_but_not_trained_on_in_other_shares(data, tmp_path):
     static = tiny_run.write_data(tmp_path / "static", like=data)
     files = [f"{folder}/train-*" for folder in (data, static)]
-    with pytest.raises(UserError, match=r"static hold masks already\. Unset it, or make records"):
+    with one_line(r"static hold masks already\. Unset it, or make records"):
         pretraining_records.read(SETTINGS, files[1:], [])
-    with pytest.raises(UserError, match=r"static differ in masking, ngram, .*same flags"):
+    with one_line(r"static differ in masking, ngram, .*same flags"):
         pretraining_records.read(tiny_run.settings(), files, [])
     config = tiny_run.settings(num_train_steps=2)
     tiny_run.run_files(files[:1], [f"{static}/eval-*"], tmp_path / "run", config)
@@ -161,5 +148,5 @@ def test_records_with_masks_may_be_evaluated_but_not_trained_on_in_other_shares(
     ],
 )
 def test_shares_that_do_not_fit_are_refused(changes, message):
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         tiny_run.settings(**changes)

@@ -22,8 +22,7 @@ def write(tmp_path, vocabulary):
     def write(vectors):
         made = tiny_checkpoints.make(vocabulary, model="bare", **tiny_checkpoints.GROUPED)
         made = dataclasses.replace(made, vectors=vectors)
-        formats.get_writer("sentence_transformers")(made, str(tmp_path))
-        return str(tmp_path)
+        return tiny_checkpoints.write(tmp_path, made, "sentence_transformers")
 
     return write
 
@@ -41,11 +40,8 @@ def test_their_vectors_are_ours(write, pooling, normalize):
 
 def test_what_they_save_is_read(write, tmp_path):
     folder = write(SentenceVectors())
-    theirs = sentence_transformers.SentenceTransformer(folder, device="cpu")
-    theirs.save(str(tmp_path / "theirs"))
+    sentence_transformers.SentenceTransformer(folder, device="cpu").save(str(tmp_path / "theirs"))
     checkpoint = formats.read(str(tmp_path / "theirs"))
-    tiny_checkpoints.assert_same(
-        dataclasses.replace(checkpoint, vocabulary={}),
-        dataclasses.replace(formats.read(folder), vocabulary={}),
-    )
+    both = (dataclasses.replace(x, vocabulary={}) for x in (checkpoint, formats.read(folder)))
+    tiny_checkpoints.assert_same(*both)
     assert checkpoint.vectors == SentenceVectors(pooling="mean", normalize=False, max_seq_length=16)
