@@ -30,12 +30,8 @@ def serve_check(tmp_path_factory):
     includes = [f"-I{tensorflow}/include", f"-I{tensorflow}/include/external/com_google_protobuf"]
     options = [x for x in tf.sysconfig.get_compile_flags() if not x.startswith("-I")]
     # Without --no-as-needed the linker leaves out the library that registers sessions and kernels.
-    libraries = [
-        "-Wl,--no-as-needed",
-        "-l:libtensorflow_cc.so.2",
-        "-l:libtensorflow_framework.so.2",
-    ]
-    linking = [f"-L{tensorflow}", *libraries, f"-Wl,-rpath,{tensorflow}"]
+    libraries = [f"-l:libtensorflow_{x}.so.2" for x in ("cc", "framework")]
+    linking = [f"-L{tensorflow}", "-Wl,--no-as-needed", *libraries, f"-Wl,-rpath,{tensorflow}"]
     source = str(Path(__file__).parents[1] / "fixtures" / "serve_check.cc")
     command = ["g++", "-O0", "-w", *options, *includes, source, "-o", str(program), *linking]
     subprocess.run(command, check=True)
@@ -77,9 +73,8 @@ def test_it_answers_as_a_session(exported, with_text, serve_check):
         answers, wanted = ask(serve_check, folder, libraries), in_session(model, folder)
         assert answers.keys() == wanted.keys()
         for name, outputs in wanted.items():
-            assert {k: x.shape for k, x in answers[name].items()} == {
-                k: x.shape for k, x in outputs.items()
-            }
+            shapes = [{k: x.shape for k, x in y.items()} for y in (answers[name], outputs)]
+            assert shapes[0] == shapes[1]
             tiny_exports.assert_same(answers[name], outputs)
 
 

@@ -108,29 +108,23 @@ def test_gradients_are_those_of_the_model(exported, encoder, training):
     weights = weight_names.weights_by_name(network)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(encoder.sop(inputs, training=training)["sop_logits"] ** 2)
-    names = [
-        name
-        for part in ("encoder", "pooler", "sentence_order")
-        for name in weight_names.parts(exported[0].config)[part]
-    ]
+    parts = weight_names.parts(exported[0].config)
+    names = [*parts["encoder"], *parts["pooler"], *parts["sentence_order"]]
     gradients = dict(zip(names, tape.gradient(loss, encoder.sop.trainable_variables), strict=True))
     with tf.GradientTape() as tape:
         pooled = network.albert(ids, training=training)["pooled_output"]
         loss = tf.reduce_sum(network.second_head.scores(pooled) ** 2)
     wanted = tape.gradient(loss, [weights[name] for name in names])
     for name, gradient in zip(names, wanted, strict=True):
-        tiny.assert_close(
-            tf.convert_to_tensor(gradients[name]), tf.convert_to_tensor(gradient), 1e-4
-        )
+        tiny.assert_close(*map(tf.convert_to_tensor, (gradients[name], gradient)), 1e-4)
 
 
 @pytest.mark.full
 @pytest.mark.usefixtures("as_users")
 def test_dropout_is_drawn_anew_in_training_alone_and_needs_no_xla(tmp_path):
     checkpoint = write_checkpoint(tmp_path / "checkpoint", hidden_dropout_prob=0.3)
-    hub_module.write(
-        export_source.read_pretrained(checkpoint), str(tmp_path / "modules"), seq_length=None
-    )
+    source = export_source.read_pretrained(checkpoint)
+    hub_module.write(source, str(tmp_path / "modules"), seq_length=None)
     encoder = tf.saved_model.load(str(tmp_path / "modules" / hub_module.ENCODER))
     inputs, _ = batch()
     first, second = (encoder(inputs, training=True)["pooled_output"] for _ in range(2))
@@ -146,16 +140,14 @@ def test_the_preprocessor_makes_what_the_encoder_reads(exported, encoder):
     tokenizer = exported[0].tokenizer
     preprocessor = tf.saved_model.load(f"{exported[1]}/{hub_module.PREPROCESSOR}")
     made = preprocessor(tf.constant(TEXTS))
-    assert {name: (x.dtype, x.shape.as_list()) for name, x in made.items()} == {
-        name: (tf.int32, [3, 12]) for name in hub_module.NAMES.values()
-    }
+    types = {name: (x.dtype, x.shape.as_list()) for name, x in made.items()}
+    assert types == dict.fromkeys(hub_module.NAMES.values(), (tf.int32, [3, 12]))
     ids = [tokenizer.encode(text)[:10] for text in TEXTS]
     rows = [[tokenizer.cls_id, *row, tokenizer.sep_id] for row in ids]
     assert made["input_word_ids"].numpy().tolist() == [row + [0] * (12 - len(row)) for row in rows]
     assert made["input_mask"].numpy().sum(1).tolist() == [len(row) for row in rows]
     assert encoder(made)["default"].shape == (3, 8)
-    ragged = preprocessor.tokenize(tf.constant(TEXTS))
-    assert [row.tolist()[:10] for row in ragged.numpy()] == ids
+    assert [row.tolist()[:10] for row in preprocessor.tokenize(tf.constant(TEXTS)).numpy()] == ids
     special = {k: int(v) for k, v in preprocessor.tokenize.get_special_tokens_dict().items()}
     assert special == {
         "vocab_size": tokenizer.size,
@@ -197,13 +189,9 @@ def test_a_checkpoint_without_heads_has_the_encoder_alone(tmp_path):
 @pytest.mark.full
 def test_the_code_of_tf_hub_trains_it(exported, tmp_path):
     """In the environment of environments/tests_tf220.txt: the Hub's layers are of Keras 2."""
-    tensorflow_hub = pytest.importorskip(
-        "tensorflow_hub", reason="not environments/tests_tf220.txt"
-    )
-    tf_keras = pytest.importorskip("tf_keras")
-    inputs = {
-        name: tf_keras.Input([7], dtype=tf.int32, name=name) for name in hub_module.NAMES.values()
-    }
+    tensorflow_hub = pytest.importorskip("tensorflow_hub", reason="not tests_tf220.txt")
+    tf_keras, names = pytest.importorskip("tf_keras"), hub_module.NAMES.values()
+    inputs = {name: tf_keras.Input([7], dtype=tf.int32, name=name) for name in names}
     layer = tensorflow_hub.KerasLayer(f"{exported[1]}/{hub_module.ENCODER}", trainable=True)
     # No layer on top: how long one takes to learn depends on how it was drawn.
     network = tf_keras.Model(inputs, layer(inputs)["pooled_output"][:, :1])

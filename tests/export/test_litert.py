@@ -2,18 +2,19 @@
 
 import dataclasses
 import re
-from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_exports
+from repository import ROOT
 
 from albert_tf import files
 from albert_tf.export import export_source, litert, model_kinds
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 
-PROGRAM = Path(__file__).parents[2] / "bin" / "export --format=litert"
+PROGRAM = ROOT / "bin/export --format=litert"
 # The whole file is at least this much smaller.
 LEAST_SAVED = {"dynamic": 0.5, "float16": 0.4}
 pytestmark = [
@@ -45,12 +46,9 @@ def test_every_kind_answers_as_the_network(kind):
     answer = runner(litert.convert(model))
     for seed in range(3):
         ids = request(model, seed)
-        wanted = {
-            name: value
-            for name, value in tiny_exports.expected(model, ids).items()
-            if value.dtype != tf.string
-        }
-        tiny_exports.assert_same(answer(**ids), wanted)
+        wanted = tiny_exports.expected(model, ids).items()
+        numbers = {name: value for name, value in wanted if value.dtype != tf.string}
+        tiny_exports.assert_same(answer(**ids), numbers)
     ids["input_mask"] = tf.cast(tf.zeros_like(ids["input_mask"]) + tf.range(14) > 3, tf.int32)
     numbers = [x for x in answer(**ids).values() if x.dtype.kind == "f"]
     assert all(np.isnan(x).all() for x in numbers)  # padding on the left
@@ -68,16 +66,10 @@ def test_rows_are_answered_one_by_one_as_by_the_network(kind):
 
 def wide(kind, **choices):
     """A model whose matrices are large enough to be quantised: 1,024 numbers."""
-    checkpoint = tiny_exports.contents(
-        kind, hidden_size=64, intermediate_size=128, embedding_size=48
-    )
-    options = model_kinds.Options(
-        kind=kind,
-        run_config=tiny_exports.settings(checkpoint.config),
-        labels=tiny_exports.LABELS.get(kind, ()),
-        text=False,
-        **choices,
-    )
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "embedding_size": 48}
+    checkpoint = tiny_exports.contents(kind, **sizes)
+    config = tiny_exports.settings(checkpoint.config)
+    options = model_kinds.Options(kind=kind, run_config=config, text=False, **choices)
     smaller = {name: x * 0.2 for name, x in checkpoint.weights.items()}
     return export_source.load(dataclasses.replace(checkpoint, weights=smaller), options)
 
@@ -101,21 +93,16 @@ def test_smaller_matrices_change_little(quantize):
 
 def test_the_program_writes_a_file(run_program, tmp_path, capsys, monkeypatch):
     model = tiny_exports.source("regression")
-    configs = []
-
-    def read(config):
-        configs.append(config)
-        return model
-
+    read = mock.Mock(return_value=model)
     monkeypatch.setattr(export_source, "read", read)
     path = tmp_path / "model.tflite"
     arguments = ["--checkpoint=run", f"--output={path}", "--set=max_seq_length=14"]
     assert run_program(PROGRAM, *arguments) in (None, 0)
     source = SourceConfig(checkpoint="run", overrides=("max_seq_length=14",))
-    assert configs == [ExportConfig(source=source, text=False)]
+    read.assert_called_once_with(ExportConfig(source=source, text=False))
     assert capsys.readouterr().out.splitlines()[-1] == str(path)
     assert "model.tflite is there already. Remove it, or" in run_program(PROGRAM, *arguments)
-    assert len(configs) == 1
+    read.assert_called_once()
     other = f"--output={tmp_path}/int8.tflite"
     message = run_program(PROGRAM, "--checkpoint=run", other, "--quantize=dynamic")
     assert message.startswith("export: --quantize=dynamic: int8 may cost score. Use --format=int8")

@@ -49,8 +49,7 @@ def test_saved_model_cli_shows_and_runs_it(exported, run_program, capsys):
     shown = capsys.readouterr().out
     for name in ("serving_default", "token_ids", "regress"):
         assert f'"{name}"' in shown
-    example = 'inputs=[{"input_ids":[2,9,3]}]'
-    request = ["--signature_def", "regress", "--input_examples", example]
+    request = ["--signature_def", "regress", "--input_examples", 'inputs=[{"input_ids":[2,9,3]}]']
     assert not run_program(cli, "run", *where, *request)
     assert "Result for output key outputs" in capsys.readouterr().out
 

@@ -78,11 +78,10 @@ def exported(tmp_path_factory, vocabulary):
     record = run_record.read(f"{here}/run")
     record.training_data = records
     record.write(f"{here}/run")
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     for name in ("one", "two"):
-        variables = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        subprocess.run(
-            [sys.executable, __file__, here / "run", here / name], env=variables, check=True
-        )
+        command = [sys.executable, __file__, here / "run", here / name]
+        subprocess.run(command, env=variables, check=True)
     return here / "one", here / "two"
 
 

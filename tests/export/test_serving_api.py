@@ -33,13 +33,10 @@ def read_warmup(folder):
 
 def test_there_is_a_request_for_every_signature_and_each_is_answered(served):
     model, folder, client = served
-    made = signatures.make_signatures(model)
-    requests = {
-        request.model_spec.signature_name: (method, request)
-        for method, request in read_warmup(folder)
-    }
-    assert list(requests) == list(made)
-    for name, (method, request) in requests.items():
+    made, requests = signatures.make_signatures(model), [*read_warmup(folder)]
+    names = [request.model_spec.signature_name for _, request in requests]
+    assert names == list(made)
+    for name, (method, request) in zip(names, requests, strict=True):
         assert made[name].method == f"tensorflow/serving/{method.lower()}"
         response = getattr(client, method)(request, timeout=60)
         assert response.model_spec.signature_name == name
@@ -50,8 +47,7 @@ def test_there_is_a_request_for_every_signature_and_each_is_answered(served):
         elif method == "Classify":
             (row,) = response.result.classifications
             assert [x.label for x in row.classes] == list(tiny_exports.LABELS["classification"])
-            scores = [x.score for x in row.classes]
-            np.testing.assert_allclose(scores, outputs["scores"][0], 1e-5)
+            np.testing.assert_allclose([x.score for x in row.classes], outputs["scores"][0], 1e-5)
         else:
             (row,) = response.result.regressions
             np.testing.assert_allclose(row.value, outputs["outputs"][0], 1e-5)

@@ -6,9 +6,9 @@ import python_reference
 import stand_in
 import tensorflow as tf
 import tiny_exports
+from refusals import one_line
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
-from albert_tf.errors import UserError
 from albert_tf.export import model_versions, serving_api, signatures
 from albert_tf.kinds import task_table
 
@@ -99,5 +99,5 @@ def test_long_texts_are_refused(kind, vocabulary):
 
 def test_a_model_without_a_vocabulary_cannot_answer_text():
     model = tiny_exports.source("classification", text=True)
-    with pytest.raises(UserError, match=r"has no vocabulary: .* --text=false"):
+    with one_line(r"has no vocabulary: .* --text=false"):
         signatures.make_signatures(model)

@@ -32,9 +32,8 @@ def test_text_is_rewritten_as_sentencepiece_does(rule):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def traced(texts):
         chars = rewrite(code_points.decode(texts))
-        return code_points.encode(chars), code_points.to_ragged(
-            chars.starts, chars.rows, chars.num_rows
-        )
+        places = (chars.starts, chars.rows, chars.num_rows)
+        return code_points.encode(chars), code_points.to_ragged(*places)
 
     lines = [line.decode(errors="replace") for line in tiny_texts.texts(6, 1500)]
     lines += ["A\u0338\u0300\u0301", "\u1100\u1161\u1161\u11a8\u1100", "ﬁ\u0308" * 9, "A", "\u0300"]

@@ -129,9 +129,6 @@ def test_of_long_contexts_the_first_windows_are_read_and_others_answered():
     none = make_reader(tokenizer, logits, options)(*[tf.constant([], tf.string)] * 2)
     assert all(value.shape == (0,) for value in none.values())
     _, batch = window_ops.pack(
-        tf.constant(["the"]),
-        tf.constant(long[:1]),
-        tiny_texts.graph(tokenizer),
-        LENGTHS,
+        tf.constant(["the"]), tf.constant(long[:1]), tiny_texts.graph(tokenizer), LENGTHS
     )
     assert len(batch["input_ids"]) == window_ops.MAX_WINDOWS

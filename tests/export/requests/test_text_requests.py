@@ -38,8 +38,7 @@ def test_blanks_are_filled_as_in_the_records():
         text_requests.fill_blanks(tf.constant(QUESTIONS), tf.constant(OPTIONS)).numpy().tolist()
     )
     for question, options, endings in zip(QUESTIONS, OPTIONS, endings_of_questions, strict=True):
-        expected = [race.fill_blank(question, option).encode() for option in options]
-        assert endings == expected
+        assert endings == [race.fill_blank(question, option).encode() for option in options]
 
 
 def test_what_is_no_text_joins_to_no_character():
@@ -59,8 +58,7 @@ def test_what_is_no_text_joins_to_no_character():
 
 def packed(passages, questions, options):
     """In a graph, where nothing is computed in the order of the lines."""
-    vocabulary = tiny_texts.sentencepieces()
-    made = tiny_texts.graph(vocabulary)
+    made = tiny_texts.graph(tiny_texts.sentencepieces())
     lengths = Lengths(max_seq_length=9, max_qa_length=3)
     texts = tf.TensorSpec([None], tf.string)
     pack = tf.function(

@@ -6,13 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_run
 from refusals import one_line
+from repository import ROOT
 
 from albert_tf import config_io, files
 from albert_tf.export.step import artifact, lowering
@@ -21,16 +21,11 @@ from albert_tf.model.weight_names import weights_by_name
 from albert_tf.objectives.all_objectives import OBJECTIVES
 from albert_tf.train import train_state, train_step
 
-ROOT = Path(__file__).parents[3]
 STEPS, BATCH = 20, 6
 ONE = tf.distribute.get_strategy()
+DROPOUT = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.1}
 SETTINGS = tiny_run.settings(
-    albert=tiny_run.albert(
-        num_hidden_layers=4,
-        hidden_dropout_prob=0.2,
-        attention_probs_dropout_prob=0.1,
-        initializer_range=0.2,
-    ),
+    albert=tiny_run.albert(num_hidden_layers=4, initializer_range=0.2, **DROPOUT),
     train_batch_size=BATCH,
     num_train_steps=STEPS,
     layer_loop=True,
@@ -92,23 +87,25 @@ def test_the_description_says_what_goes_in_and_out(description):
 
 
 def test_mistakes_are_one_line(lowered, tmp_path, monkeypatch):
+    def export(folder=tmp_path, batch=BATCH, **changes):
+        config = dataclasses.replace(SETTINGS, **changes)
+        artifact.export(config, str(folder), platform="cpu", per_replica_batch=batch)
+
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with one_line(r"^--format=step needs jax .*: pip install 'jax>="):
-        artifact.export(SETTINGS, str(tmp_path), platform="cpu", per_replica_batch=BATCH)
+        export()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     monkeypatch.setattr(lowering, "lower", lambda config, **_: lowered)
     with one_line(r"^--per_replica_batch: 5 is not a multiple of num_micro"):
-        two = dataclasses.replace(SETTINGS, num_micro_batches=2)
-        artifact.export(two, str(tmp_path), platform="cpu", per_replica_batch=5)
+        export(batch=5, num_micro_batches=2)
     (tmp_path / "step.json").write_text("{}")
     with one_line(r"^--output_dir: '.*' holds another step\. Use another"):
-        artifact.export(SETTINGS, str(tmp_path), platform="cpu", per_replica_batch=BATCH)
+        export()
     assert os.listdir(tmp_path) == ["step.json"]
     killed = subprocess.CompletedProcess([], -9, "", "warning\nit was large\n")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: killed)
-    reason = r"exported \(SIGKILL, .*: it was large\)\. Try pip install 'jax"
-    with one_line(reason):
-        artifact.export(SETTINGS, str(tmp_path / "new"), platform="cpu", per_replica_batch=BATCH)
+    with one_line(r"exported \(SIGKILL, .*: it was large\)\. Try pip install 'jax"):
+        export(tmp_path / "new")
 
 
 def train(config, examples):
@@ -124,17 +121,12 @@ def train(config, examples):
 
 
 def run_step(folder, **flags):
-    return subprocess.run(
-        [sys.executable, "step/run_step.py", "step", *(f"--{k}={v}" for k, v in flags.items())],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={  # no path of TensorFlow's; the step compiles once for all runs
-            "PATH": os.environ["PATH"],
-            "JAX_PLATFORMS": "cpu",
-            "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
-        },
-    )
+    # No path of TensorFlow's; the step compiles once for all runs.
+    env = {"PATH": os.environ["PATH"], "JAX_PLATFORMS": "cpu"}
+    env["JAX_COMPILATION_CACHE_DIR"] = str(folder / "cache")
+    words = ["step/run_step.py", "step", *(f"--{k}={v}" for k, v in flags.items())]
+    command = [sys.executable, *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=env)
 
 
 @pytest.mark.full
@@ -170,8 +162,8 @@ def test_it_trains_as_tensorflow_does(tmp_path, run_program):
 
 def check_mistakes(folder):
     """Each mistake of whoever runs the exported step is one line."""
-    short = {"input_ids": np.zeros([BATCH - 1, SETTINGS.max_seq_length], np.int32)}
-    np.savez(folder / "short.npz", **short)
+    short = np.zeros([BATCH - 1, SETTINGS.max_seq_length], np.int32)
+    np.savez(folder / "short.npz", input_ids=short)
     np.savez(folder / "unknown.npz", number=np.zeros([]), inputs=np.zeros(3))
     for flags, message in (
         ({"every": 0}, "--every is less than 1"),

@@ -14,9 +14,8 @@ from albert_tf.plan import costs
 from albert_tf.train import train_state
 
 BATCH = 6
-ALBERT = tiny_run.albert(
-    inner_group_num=2, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1
-)
+DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+ALBERT = tiny_run.albert(inner_group_num=2, **DROPOUT)
 HALF = {"dtype": "mixed_bfloat16"}
 ALONE = tiny_run.settings(albert=ALBERT, rematerialize=True, bias_correction=True, **HALF)
 
@@ -78,10 +77,8 @@ def alone():
 
 @pytest.fixture(scope="module")
 def eight_replicas():
-    options = {"num_micro_batches": 2, "sentence_task": "none", "layer_loop": True}
-    dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
-    albert = tiny_run.albert(num_hidden_layers=3, **dropout)
-    config = tiny_run.settings(albert=albert, dtype="mixed_bfloat16", **options)
+    options = {"num_micro_batches": 2, "sentence_task": "none", "layer_loop": True, **HALF}
+    config = tiny_run.settings(albert=tiny_run.albert(num_hidden_layers=3, **DROPOUT), **options)
     return lowering.lower(config, per_replica_batch=BATCH, num_replicas=8)
 
 
@@ -103,11 +100,7 @@ def test_inputs_and_outputs_are_those_of_the_module(name, request):
     arguments, results = signature(lowered)
     assert [mlir(x) for x in lowered.inputs] == arguments
     assert [mlir(x) for x in lowered.outputs] == results
-
-
-@EVERY_STEP
-def test_new_state_is_what_the_module_says_it_is(name, request):
-    lowered = request.getfixturevalue(name)
+    # Which output is the new state of which input.
     pattern = r"parameter_number = (\d+) : i64}, output_index = array<i64: (\d+)>"
     said = {int(k): int(x) for x, k in re.findall(pattern, lowered.module.decode())}
     assert said == {k: x for k, x in enumerate(lowered.state) if x is not None}
@@ -116,10 +109,8 @@ def test_new_state_is_what_the_module_says_it_is(name, request):
 
 def test_the_state_is_the_real_model_and_its_moments(alone):
     network = albert_model.AlbertForPretraining(ALBERT)
-    shapes = {name: tuple(w.shape) for name, w in weight_names.weights_by_name(network).items()}
-    expected = {
-        f"{name}{end}": s for name, s in shapes.items() for end in ("", "/adam_m", "/adam_v")
-    }
+    weights, ends = weight_names.weights_by_name(network), ("", "/adam_m", "/adam_v")
+    expected = {f"{name}{end}": tuple(w.shape) for name, w in weights.items() for end in ends}
     assert {x.name: x.shape for x in alone.inputs[7:]} == {"iterations": (), **expected}
     total_names = [x.name for x, of in zip(alone.outputs, alone.state, strict=True) if of is None]
     assert {"masked_lm_loss", "sentence_order_correct", "gradient_norm"} <= set(total_names)
@@ -170,13 +161,9 @@ def test_operations_are_those_of_the_products_in_the_real_step(alone):
 
 
 @EIGHT
-def test_each_replica_draws_dropout_of_its_own(alone, eight_replicas):
+def test_replicas_draw_dropout_of_their_own_and_keep_their_state_in_float32(alone, eight_replicas):
     assert eight_replicas.module.count(b"stablehlo.replica_id") == 1
     assert b"replica_id" not in alone.module
-
-
-@EIGHT
-def test_the_state_goes_in_and_out_in_float32_whatever_is_computed_in(eight_replicas):
     assert {x.dtype for x in eight_replicas.inputs[7:]} == {"float32", "int64"}
     assert "bf16" in eight_replicas.module.decode()
     assert find_forbidden(eight_replicas.module) == []
