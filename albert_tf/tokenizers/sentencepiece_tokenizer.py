@@ -81,12 +81,7 @@ class SentencePieceTokenizer(NamedTuple):
         encoded = []
         for (normalized, origin), mapping in zip(with_origin, batch, strict=True):
             ids = mapping["ids"]
-            pieces, joined, sizes = _join_bytes(mapping["pieces"], mapping["offsets"])
-            spans = _trim_spans(normalized, pieces, joined)
-            if spans is None:
-                spans = _compute_spans(self.processor, normalized, pieces)
-            if len(spans) < len(ids):
-                spans = [x for x, n in zip(spans, sizes, strict=True) for x in [x] * n]
+            spans = _find_spans(self.processor, normalized, mapping["pieces"])
             if not self.expansions.keys().isdisjoint(ids):
                 spans = self._expand_spans(ids, spans)
                 ids = self._expand(ids)
@@ -229,74 +224,32 @@ def ends_with_digit_and_comma(piece: str) -> bool:
     return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
 
 
-def _join_bytes(
-    pieces: Sequence[str], spans: Sequence[Span]
-) -> tuple[Sequence[str], Sequence[Span], Sequence[int]]:
-    """Makes one piece of the bytes of a character; returns pieces, spans, and what each was."""
-    if not any(map(BYTE_PIECE.fullmatch, pieces)):
-        return pieces, spans, [1] * len(pieces)
-    joined: list[str] = []
-    joined_spans: list[Span] = []
-    sizes: list[int] = []
-    held = b""
-    for piece, span in zip(pieces, spans, strict=True):
-        byte = BYTE_PIECE.fullmatch(piece)
-        held += bytes.fromhex(byte[1]) if byte else b""
-        try:
-            text = held.decode() if byte else piece
-        except UnicodeDecodeError:
-            continue
-        first = spans[sum(sizes)][0]
-        sizes.append(len(held) or 1)
-        joined.append(text)
-        joined_spans.append((first, span[1]))
-        held = b""
-    return joined, joined_spans, sizes
-
-
-def _trim_spans(text: str, pieces: Sequence[str], spans: Sequence[Span]) -> list[Span] | None:
-    """Returns SentencePiece's spans without the space that a ▁ stands for, except of a lone ▁.
-
-    SentencePiece adds characters that the model's own normalizer drops to the next piece. Returns
-    None if a piece is longer than its span: then that normalizer expanded a character.
-    """
-    trimmed: list[Span] = []
-    text = text.replace(WORD_START, " ")  # as SentencePiece reads it
-    for piece, (begin, end) in zip(pieces, spans, strict=True):
-        bare = piece.strip(WORD_START).replace(WORD_START, " ")
-        if bare and not end - begin == len(bare) == len(piece):
-            has_start, has_end = piece[0] == WORD_START, piece[-1] == WORD_START
-            spaces = int(has_start and text.startswith(" ", begin, end))
-            spaces += has_end and text.endswith(" ", begin, end)
-            if end - begin - spaces < len(bare):
-                return None
-            if has_end:
-                place = text.rfind(bare, begin, end)
-                end = begin + len(text[begin:end].rstrip(" ")) if place < 0 else place + len(bare)
-            if text.endswith(bare, begin, end):
-                begin = end - len(bare)
-            elif has_start:
-                begin = max(begin, text.rfind(" ", begin, end) + 1)
-        trimmed.append((begin, end))
-    return trimmed
-
-
-def _compute_spans(
+def _find_spans(
     processor: sentencepiece.SentencePieceProcessor, text: str, pieces: Sequence[str]
 ) -> list[Span]:
-    """Returns the spans by the model's own normalizer: slow, but exact for expanded characters.
+    """Returns the spans of the pieces of normalized text, by the model's own normalizer.
 
-    SentencePiece gives an empty span to a piece that ends inside an expanded character.
+    SentencePiece's own spans have the space before a word, and are empty for a piece that ends
+    inside an expanded character.
     """
-    _, origins = processor.normalize(text, with_offsets=True)
+    normalized, origins = processor.normalize(text, with_offsets=True)
     ends = [*origins]  # the end of the origin of each normalized character
     for i in reversed(range(len(origins) - 1)):
         ends[i] = origins[i + 1] if origins[i + 1] > origins[i] else ends[i + 1]
-    spans = []
-    for last, piece in zip(itertools.accumulate(map(len, pieces)), pieces, strict=True):
+    if normalized.startswith(WORD_START) and origins[0] == origins[1]:
+        ends[0] = origins[0]  # the model added it
+    spans: list[Span] = []
+    last = 0
+    for piece in pieces:
+        if byte := BYTE_PIECE.fullmatch(piece):
+            if 0x80 <= int(byte[1], 16) < 0xC0:  # it continues a character
+                spans.append(spans[-1])
+                continue
+            piece = "?"  # one character
         bare = piece.rstrip(WORD_START) or piece
-        first = last - len(piece) + (len(bare) > 1 and bare[0] == WORD_START)
-        spans.append((origins[first], ends[last - len(piece) + len(bare) - 1]))
+        first = last + (len(bare) > 1 and bare[0] == WORD_START)
+        spans.append((origins[first], ends[last + len(bare) - 1]))
+        last += len(piece)
     return spans
 
 

@@ -71,7 +71,6 @@ def _make_sentencepiece_functions(
     normalize_as_model = sentencepiece_ops.make_normalize(model)
     find_pieces = sentencepiece_ops.make_tokenize(model)
     expansions = piece_offsets.make_expansions(backend.expansions, tokenizer.size)
-    normalizes = bool(model.normalizer_spec.precompiled_charsmap)
 
     def tokenize(texts: tf.Tensor) -> tf.RaggedTensor:
         pieces = find_pieces(normalize_as_model(normalize(code_points.decode(texts))))
@@ -81,7 +80,7 @@ def _make_sentencepiece_functions(
     def tokenize_with_offsets(texts: tf.Tensor) -> Encoded:
         normalized = normalize(code_points.decode(texts))
         pieces = find_pieces(normalize_as_model(normalized))
-        spans = piece_offsets.find_spans(pieces, normalized, normalizes=normalizes)
+        spans = piece_offsets.find_spans(pieces)
         parts, sources = piece_offsets.expand(expansions, pieces.ids)
         rows = tf.gather(pieces.rows, sources)
         spans = piece_offsets.expand_spans(parts, sources, spans)

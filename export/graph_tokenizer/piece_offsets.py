@@ -23,67 +23,22 @@ class Spans(NamedTuple):
     ends: tf.Tensor
 
 
-def find_spans(pieces: Pieces, normalized: CodePoints, *, normalizes: bool) -> Spans:
-    """Returns the spans of pieces in normalized text.
+def find_spans(pieces: Pieces) -> Spans:
+    """Returns the spans of M pieces in normalized text.
 
-    They are without the space that a word start stands for, unless a piece is nothing else.
-
-    Args:
-        pieces: M pieces.
-        normalized: the text.
-        normalizes: the model has normalization rules of its own. In a text where these made several
-            characters of one, all spans come from `_trace_through_normalizer`.
+    They are without the space that a word start stands for, unless a piece is nothing else. A piece
+    that ends inside a replacement of the model's own normalizer ends after all of it.
     """
-    text = pieces.text
-    is_space = normalized.values == code_points.SPACE
-    normalized = normalized._replace(values=tf.where(is_space, _START, normalized.values))
-    begins = tf.gather(text.starts, pieces.begins)
-    ends = tf.gather(text.ends, pieces.ends - 1)
-    last = tf.size(normalized.values) - 1
-    has_start = tf.gather(text.values, pieces.begins) == _START
-    bare = pieces.ends - pieces.begins - tf.cast(has_start, tf.int32)
-    differs = (bare > 0) & (ends - begins != bare)
-    spaces = code_points.find_previous(normalized.values == _START)
-    without_space = tf.maximum(begins, tf.gather(spaces, ends) + 1)
-    without_space = tf.where(has_start, without_space, begins)
-    same_end = _have_same_end(pieces, normalized, ends, has_start)
-    trimmed = tf.where(same_end, ends - bare, without_space)
-    spans = Spans(tf.where(differs, trimmed, begins), ends)
-    if not normalizes:
-        return spans
-    space = has_start & (tf.gather(normalized.values, tf.minimum(begins, last)) == _START)
-    is_short = (bare > 0) & (ends - begins - tf.cast(space, tf.int32) < bare)
-    rows = tf.math.unsorted_segment_max(tf.cast(is_short, tf.int32), pieces.rows, text.num_rows)
-    is_expanded = tf.gather(rows, pieces.rows) > 0
-    traced = _trace_through_normalizer(pieces, has_start & (bare > 0))
-    return Spans(*(tf.where(is_expanded, a, b) for a, b in zip(traced, spans, strict=True)))
-
-
-def _have_same_end(
-    pieces: Pieces, normalized: CodePoints, ends: tf.Tensor, has_start: tf.Tensor
-) -> tf.Tensor:
-    """[M] bool: whether the text before each of `ends` is the piece without its word start."""
-    text = pieces.text
-    owners = code_points.make_row_ids(pieces.ends - pieces.begins)
-    places = tf.range(tf.size(text.values))
-    there = tf.clip_by_value(
-        places + tf.gather(ends - pieces.ends, owners), 0, tf.size(normalized.values) - 1
-    )
-    differs = text.values != tf.gather(normalized.values, there)
-    is_start = (places == tf.gather(pieces.begins, owners)) & tf.gather(has_start, owners)
-    wrong = tf.cast(differs & ~is_start, tf.int32)
-    return tf.math.unsorted_segment_sum(wrong, owners, tf.size(ends)) == 0
-
-
-def _trace_through_normalizer(pieces: Pieces, skips_start: tf.Tensor) -> Spans:
-    """Returns spans by code point; a piece that ends inside a replacement ends after all of it."""
     text = pieces.text
     is_last = code_points.shift_left(text.rows, -1) != text.rows
     moves = (text.ends > text.starts) | is_last
     steps = tf.gather(text.ends, tf.where(moves)[:, 0])
     ends = tf.gather(steps, tf.cumsum(tf.cast(moves, tf.int32), exclusive=True))
-    firsts = pieces.begins + tf.cast(skips_start, tf.int32)
-    return Spans(tf.gather(text.starts, firsts), tf.gather(ends, pieces.ends - 1))
+    # The first word start of a text stands for no character.
+    ends = tf.where(code_points.mark_row_starts(text.rows), text.ends, ends)
+    is_word = (tf.gather(text.values, pieces.begins) == _START) & (pieces.ends - pieces.begins > 1)
+    begins = tf.gather(text.starts, pieces.begins + tf.cast(is_word, tf.int32))
+    return Spans(begins, tf.gather(ends, pieces.ends - 1))
 
 
 def make_expansions(expansions: Mapping[int, Expansion], size: int) -> tf.RaggedTensor:
