@@ -1,15 +1,14 @@
 """Distributes jobs over processes that end with this one, however it ends."""
 
-import contextlib
 import faulthandler
-import itertools
+import functools
 import multiprocessing
 import os
 import signal
 import threading
-import traceback
 from collections.abc import Callable, Iterable, Iterator
-from multiprocessing.connection import Connection, wait
+from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from albert_tf import lazy_tensorflow as tf
@@ -18,86 +17,65 @@ from albert_tf.errors import UserError
 
 tf.load()  # quietly: in a new process this is the first module, and others import it with notices
 
-Work = Callable[[Any], Iterable[Any]]
+_POLL_SECONDS = 0.2
+# Of a process: what makes its work when it is first called, and where the results go.
+_state: tuple[Callable[[], Callable[[Any], Iterable[Any]]], Callable[[Any], None]]
 
 
 def run(
-    make_work: Callable[..., Work], arguments: tuple, jobs: Iterable[Any], num_processes: int
+    make_work: Callable[..., Callable[[Any], Iterable[Any]]],
+    arguments: tuple,
+    jobs: Iterable[Any],
+    num_processes: int,
 ) -> Iterator[Any]:
     """Yields the results of `make_work(*arguments)(job)` for all jobs, in the order they arrive.
 
     One process means this one. An exception in a process is raised here.
     """
-    left = iter(jobs)
     if num_processes == 1:
         work = make_work(*arguments)
-        for job in left:
+        for job in jobs:
             yield from work(job)
         return
-    # TensorFlow does not survive a fork.
-    context = multiprocessing.get_context("spawn")
-    processes = {}
+    context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
+    results = context.SimpleQueue()
+    others = multiprocessing.active_children()
+    pool = ProcessPoolExecutor(num_processes, context, _begin, (results, make_work, arguments))
+    left = {pool.submit(_do, job) for job in jobs}
+    started = [x for x in multiprocessing.active_children() if x not in others]
     try:
-        for job in itertools.islice(left, num_processes):
-            ours, theirs = context.Pipe()
-            processes[ours] = context.Process(target=_work, args=(theirs, make_work, arguments))
-            processes[ours].start()
-            theirs.close()  # else the end of the process would go unnoticed
-            _send(ours, job)
-        busy = set(processes)
-        while busy:
-            for connection in wait(busy):
-                assert isinstance(connection, Connection)
-                result = _receive(connection, processes[connection])
-                if result is not None:
-                    yield result
-                elif (job := next(left, None)) is not None:
-                    _send(connection, job)
-                else:
-                    # It stays open: a process that loses its connection raises an error.
-                    busy.remove(connection)
-    finally:
-        for process in processes.values():
-            process.terminate()
-            process.join()
-
-
-def _send(connection: Connection, job: Any) -> None:
-    with contextlib.suppress(OSError):  # the process has ended, which `_receive` notices
-        connection.send(job)
-
-
-def _receive(connection: Connection, process: Any) -> Any:
-    """Returns a result, or None at the end of a job; raises the exception of the process."""
-    try:
-        result = connection.recv()
-    except (EOFError, ConnectionResetError):
-        process.join()
-        end = processes.describe_end(process.exitcode or 0)
+        while left:
+            done, left = wait(left, timeout=_POLL_SECONDS)
+            while not results.empty():
+                yield results.get()
+            for future in done:
+                future.result()
+    except BrokenProcessPool:
+        pool.shutdown()  # it terminates the others
+        ends = [process.exitcode for process in started]
+        end = next((x for x in ends if x not in (None, 0, -signal.SIGTERM)), -signal.SIGTERM)
         raise UserError(
-            f"a process has ended ({end}). The same command resumes; --num_processes=1 needs the "
-            "least memory."
+            f"a process has ended ({processes.describe_end(end)}). The same command resumes; "
+            "--num_processes=1 needs the least memory."
         ) from None
-    if isinstance(result, BaseException):
-        raise result
-    return result
+    finally:
+        for process in started if left else ():
+            process.terminate()
+        pool.shutdown(cancel_futures=True)
 
 
-def _work(connection: Connection, make_work: Callable[..., Work], arguments: tuple) -> None:
-    """Sends the results of each job, then None; or the exception that ended it."""
+def _begin(results: Any, make_work: Callable[..., Any], arguments: tuple) -> None:
+    global _state
     faulthandler.enable()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent acts
-    try:
-        work = make_work(*arguments)
-        while True:
-            for result in work(connection.recv()):
-                connection.send(result)
-            connection.send(None)
-    except Exception as error:
-        if not isinstance(error, UserError | OSError | MemoryError | tf.errors.OpError):
-            traceback.print_exc()  # an exception loses its traceback in a pipe
-        connection.send(error)
+    _state = functools.cache(functools.partial(make_work, *arguments)), results.put
+
+
+def _do(job: Any) -> None:
+    get_work, put = _state
+    for result in get_work()(job):
+        put(result)
 
 
 def _end_with_parent() -> None:
