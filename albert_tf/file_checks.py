@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from albert_tf.errors import UserError, require
@@ -44,14 +44,12 @@ def to_text(content: bytes, place: str) -> str:
     raise UserError(f"{place}, line {line}: {problem}. {remedy}")
 
 
-def refuse_twice(
-    pairs: list[tuple[str, Any]], among: Sequence[str] | None = None
-) -> dict[str, Any]:
-    """Returns a JSON object from its pairs; `ValueError` if a key, `among` these, is repeated."""
+def refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns a JSON object from its pairs; `ValueError` if a key is repeated."""
     content = dict(pairs)
     if len(content) < len(pairs):
         for key, number in Counter(key for key, _ in pairs).items():
-            if number > 1 and (among is None or key in among):
+            if number > 1:
                 raise ValueError(f"the key {key!r} appears twice")
     return content
 

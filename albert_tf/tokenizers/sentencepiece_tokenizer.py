@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import sentencepiece
 
-from albert_tf.errors import UserError, show_fields
+from albert_tf.errors import UserError
 from albert_tf.tokenizers import normalization
 from albert_tf.tokenizers import sentencepiece_proto as proto
 from albert_tf.tokenizers.normalization import Origin, Span, TokenizerConfig
@@ -61,9 +61,6 @@ class SentencePieceTokenizer(NamedTuple):
     processor: sentencepiece.SentencePieceProcessor
     pieces: list[str]
     expansions: dict[int, Expansion]
-
-    def __repr__(self) -> str:
-        return show_fields(self)
 
     def normalize(self, text: str) -> str:
         return normalization.normalize(text, self.config)

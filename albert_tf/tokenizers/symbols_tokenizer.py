@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
-from albert_tf.errors import UserError, show_fields
+from albert_tf.errors import UserError
 from albert_tf.file_checks import to_text
 from albert_tf.tokenizers.normalization import Span
 
@@ -46,9 +46,6 @@ class SymbolsTokenizer(NamedTuple):
     special: tuple[str, ...]
     ids: dict[str, int]
     pattern: re.Pattern[str]
-
-    def __repr__(self) -> str:
-        return show_fields(self)
 
     def normalize(self, text: str) -> str:
         return text

@@ -76,10 +76,8 @@ class Tokenizer:
     is_word_start: np.ndarray
     ends_word: np.ndarray
     replacement_ids: np.ndarray
-    backend: SentencePieceTokenizer | WordPieceTokenizer | SymbolsTokenizer = dataclasses.field(
-        repr=False
-    )
-    ids_by_piece: dict[str, int] = dataclasses.field(repr=False)
+    backend: SentencePieceTokenizer | WordPieceTokenizer | SymbolsTokenizer
+    ids_by_piece: dict[str, int]
 
     def __repr__(self) -> str:
         return show_fields(self)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
-from albert_tf.errors import UserError, require_choice, show_fields
+from albert_tf.errors import require_choice
 from albert_tf.file_checks import to_text
 from albert_tf.tokenizers.normalization import Span
 
@@ -23,8 +23,6 @@ LONGEST_WORD = {"google": 200, "hf": 100}
 _CONTROL = r"[[\p{Cc}\p{Cf}\x{FFFD}]&&[^\t\n\r]]"
 # Unused rows of the published vocabularies.
 _UNUSED = re.compile(r"\[unused\d+\]|<[ST]>")
-# A row of spiece.vocab: a piece and the logarithm of its probability.
-_SCORED = re.compile(r"[^\t]*\t-?\d+(\.\d+)?(e-?\d+)?")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,9 +51,6 @@ class WordPieceTokenizer(NamedTuple):
 
     pieces: list[str]
     backend: tokenizers.Tokenizer
-
-    def __repr__(self) -> str:
-        return show_fields(self)
 
     def normalize(self, text: str) -> str:
         return " ".join(self.backend.normalizer.normalize_str(text).split())
@@ -131,11 +126,6 @@ def read(content: bytes, config: WordPieceConfig, path: str) -> WordPieceTokeniz
 def _parse_pieces(content: bytes, path: str) -> list[str]:
     # Only a line feed ends a line: U+2028 is a piece of the Chinese vocabulary.
     rows = to_text(content, path).removesuffix("\n").split("\n")
-    if all(_SCORED.fullmatch(row) for row in rows[:9]):
-        raise UserError(
-            f"{path} is a list of SentencePiece's pieces, not a WordPiece vocabulary. "
-            "Put its spiece.model there instead."
-        )
     # As published: a row is its first word.
     return [row.split()[0] if row.split() else row for row in rows]
 

@@ -17,7 +17,7 @@ from typing import Any
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, reason, require
-from albert_tf.file_checks import refuse_other_format, refuse_twice
+from albert_tf.file_checks import refuse_other_format
 
 _CHUNK_BYTES = 1 << 20
 _ZSTD_BYTES = 1 << 10  # each may stand for 32 KB
@@ -141,10 +141,8 @@ def read_objects(
         yield from _read_columns(path, fields)
         on_progress(get_size(path))
         return
-    # Made once: `json.loads` with a hook makes one for each row, which takes as long as the row.
-    decoder = json.JSONDecoder(object_pairs_hook=functools.partial(refuse_twice, among=fields))
     has_rows = is_table(path)
-    parse = decoder.decode if has_rows else lambda line: {"text": line.removesuffix("\r")}
+    parse = json.loads if has_rows else lambda line: {"text": line.removesuffix("\r")}
     for number, line in enumerate(_split_rows(path, on_progress), 1):
         if has_rows and not line.strip():
             continue

@@ -186,24 +186,11 @@ def _write_manifest(
             if isinstance(counts, dict):
                 listed = ", ".join(f"{number:,} {key}" for key, number in counts.items())
                 print(f"  {name.replace('_', ' ')}: {listed}")
-    if len(summary) > 1:
-        _warn_of_share(summary["eval"]["tokens"], summary["train"]["tokens"], config.eval_fraction)
     if num_left_out is not None:
         print(f"{num_left_out:,} duplicates left out.")
     if number := sum(values.get("alone", 0) for values in summary.values()):
         print(f"{number:,} documents give no example: no other is near from which to draw.")
     print(f"{folder.path}: {len(made)} shards.")
-
-
-def _warn_of_share(held_out: int, trained: int, fraction: float) -> None:
-    """Warns of documents so unlike that the share of the text is another than that of these."""
-    share = held_out / (held_out + trained)
-    if not fraction / 2 <= share <= fraction * 2:
-        logging.warning(
-            f"{share:.1%} of the tokens are held out, with --eval_fraction={fraction:g} of the "
-            "documents: a few are long. Cut long documents (a blank line ends one), or choose "
-            "another fraction."
-        )
 
 
 _SUMMARY = (

@@ -82,7 +82,6 @@ def test_a_row_may_be_longer_than_a_line(tmp_path):
         (b'{"text": 3}\n', "row 1: it has no text"),
         (b"[1]\n", "row 1: it has no text"),
         (b"[" * 100_000 + b"\n", "row 1 is not JSON"),
-        (b'{"text": "a", "text": "b"}\n', "row 1 is not JSON: the key 'text' appears twice"),
         (b'{"text": "  "}\n', "has no text. Remove it from --input"),
     ],
 )

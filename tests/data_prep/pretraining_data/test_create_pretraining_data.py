@@ -12,7 +12,6 @@ import pytest
 import tensorflow as tf
 from tiny_records import CORPUS, SMALL, TESTS, P, S
 
-from albert_tf.data_prep.pretraining_data import dataset
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.errors import UserError
 from albert_tf.records import features, manifest
@@ -119,14 +118,6 @@ def test_manifest(create, vocabulary_dir):
     assert train["masked_share"] + train["kept_share"] + train["replaced_share"] == pytest.approx(
         1, abs=1e-5
     )
-
-
-def test_a_share_of_the_tokens_that_is_not_that_of_the_documents_is_told(capsys):
-    dataset._warn_of_share(20, 80, 0.3)
-    assert not capsys.readouterr().err
-    dataset._warn_of_share(61, 39, 0.3)
-    message = "61.0% of the tokens are held out, with --eval_fraction=0.3"
-    assert message in capsys.readouterr().err
 
 
 def test_held_out_documents_are_not_trained_on(create, vocabulary_dir):
