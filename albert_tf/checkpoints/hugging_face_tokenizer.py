@@ -36,7 +36,7 @@ def build(tokenizer: Tokenizer, content: bytes) -> tokenizers.Tokenizer:
         assert isinstance(backend, WordPieceTokenizer)
         built = tokenizers.Tokenizer.from_str(backend.backend.to_str())
         built.decoder = decoders.WordPiece(cleanup=False)
-    pad, unk, cls, sep, mask = map(tokenizer.id_to_piece, special_ids(tokenizer))
+    pad, unk, cls, sep, mask = list_special(tokenizer)
     special = [AddedToken(piece, normalized=False) for piece in (pad, unk, cls, sep)]
     # The mask replaces the word together with its ▁.
     strips = isinstance(backend, SentencePieceTokenizer)
@@ -50,17 +50,15 @@ def build(tokenizer: Tokenizer, content: bytes) -> tokenizers.Tokenizer:
     return built
 
 
-def special_ids(tokenizer: Tokenizer) -> tuple[int, int, int, int, int]:
-    """The ids of padding, unknown, [CLS], [SEP] and [MASK]."""
-    return (
-        *(tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id),
-        tokenizer.mask_id,
-    )
+def list_special(tokenizer: Tokenizer) -> list[str]:
+    """Returns the pieces of padding, unknown, [CLS], [SEP] and [MASK]."""
+    names = ("pad_id", "unk_id", "cls_id", "sep_id", "mask_id")
+    return [tokenizer.id_to_piece(getattr(tokenizer, name)) for name in names]
 
 
 def describe_differences(tokenizer: Tokenizer) -> str:
     """Says where transformers gives other ids: no `tokenizer.json` holds these rules of ours."""
-    *others, last = map(tokenizer.id_to_piece, special_ids(tokenizer))
+    *others, last = list_special(tokenizer)
     others += ["<0x00>"] * ("<0x00>" in tokenizer.ids_by_piece)
     places = f"for {', '.join(others)} or {last} in a text"  # which are those pieces there
     if isinstance(tokenizer.backend, SentencePieceTokenizer):

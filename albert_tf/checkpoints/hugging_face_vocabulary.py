@@ -183,7 +183,7 @@ def write(checkpoint: ModelCheckpoint, folder: str, *, needs_tokenizer: bool = F
     tokenization.write_files(checkpoint.vocabulary, folder)
     name = next(name for name in tokenization.PIECES if name in checkpoint.vocabulary)
     switches = _to_switches(name, tokenizer.config)
-    special = map(tokenizer.id_to_piece, hugging_face_tokenizer.special_ids(tokenizer))
+    special = hugging_face_tokenizer.list_special(tokenizer)
     values = _CLASS | switches | dict(zip(_SPECIAL_TOKENS, special, strict=True))
     # With truncation, longer texts are cut: the network has no more positions.
     length = checkpoint.vectors.max_seq_length or checkpoint.config.max_position_embeddings

@@ -132,12 +132,11 @@ def _find_written(
         return None
     spec.add_dummy_prefix = values["pre_tokenizer"] == schemes["always"]
     flags = (True, False)
-    for removes, lower, keeps in itertools.product(flags, repeat=3):
-        spec.remove_extra_whitespaces = removes
-        for form in normalization.UNICODE_FORMS:
-            config = TokenizerConfig(lower_case=lower, keep_accents=keeps, unicode_form=form)
-            if _to_json(make(config, spec)) == values["normalizer"]:
-                return config
+    choices = itertools.product(flags, flags, flags, normalization.UNICODE_FORMS)
+    for spec.remove_extra_whitespaces, lower, keeps, form in choices:
+        config = TokenizerConfig(lower_case=lower, keep_accents=keeps, unicode_form=form)
+        if _to_json(make(config, spec)) == values["normalizer"]:
+            return config
     return None
 
 
@@ -250,14 +249,14 @@ def _read_wordpiece(values: Json) -> Vocabulary:
     pieces = sorted(model["vocab"], key=model["vocab"].get)
     require(model["vocab"][pieces[-1]] == len(pieces) - 1, "ids with gaps")
     flags = (True, False)
-    for compat, lower, splits in itertools.product(wordpiece.LONGEST_WORD, flags, flags):
-        for keeps in (None, *flags):
-            config = WordPieceConfig(
-                lower_case=lower, keep_accents=keeps, split_chinese=splits, compat=compat
-            )
-            if _is_wordpiece(config, values):
-                content = "".join(f"{piece}\n" for piece in pieces)
-                return Vocabulary(tokenization.WORDPIECE, content.encode(), config)
+    choices = itertools.product(wordpiece.LONGEST_WORD, flags, flags, (None, *flags))
+    for compat, lower, splits, keeps in choices:
+        config = WordPieceConfig(
+            lower_case=lower, keep_accents=keeps, split_chinese=splits, compat=compat
+        )
+        if _is_wordpiece(config, values):
+            content = "".join(f"{piece}\n" for piece in pieces)
+            return Vocabulary(tokenization.WORDPIECE, content.encode(), config)
     names = [x["type"] for x in _list_steps(values["normalizer"], "normalizers")]
     names += [x["type"] for x in _list_steps(values["pre_tokenizer"], "pretokenizers")]
     raise UserError(

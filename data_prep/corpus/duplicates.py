@@ -48,12 +48,11 @@ def find(config: DuplicatesConfig, *, input_files: Sequence[str], output_dir: st
     if folder.finished():
         print(f"{output_dir} is finished already: nothing to do")
         return
-    sizes = [(path, size) for path, (_, size, _) in zip(paths, inputs, strict=True)]
     max_bytes, text_field = int(config.shard_megabytes * 1e6) // 2, config.text_field
     left_out: dict[str, Any] = {}
     with folder.locked():
         was_there, total = _make_memory(config.kind), 0
-        for number, source in enumerate(sources.cut(sizes, config.shard_megabytes)):
+        for number, source in enumerate(sources.cut(paths, config.shard_megabytes)):
             found: list[bool] = []
             for place in source:
                 for part in documents.read(place, max_bytes=max_bytes, text_field=text_field):

@@ -1,6 +1,6 @@
 """Cuts a corpus into sources: each is read without the text before it, by any process."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from albert_tf.data_prep.corpus import corpus_files
@@ -22,38 +22,30 @@ class Range(NamedTuple):
 Source = tuple[Range, ...]
 
 
-def cut(sizes: Iterable[tuple[str, int]], shard_megabytes: float) -> list[Source]:
-    """Returns the sources of files, given (path, bytes): of the text of about four shards each.
+def cut(paths: Sequence[str], shard_megabytes: float) -> list[Source]:
+    """Returns the sources of files: of the text of about four shards each.
 
     A large text file gives several; small files are together in one, in their order. A compressed
     file or a table is never cut, however large it is.
     """
     num_bytes = int(_SHARDS * shard_megabytes * 1e6)
-    sources: list[Source] = []
-    gathered: list[Range] = []
-    size_of_gathered = 0
-
-    def release() -> None:
-        nonlocal size_of_gathered
-        if gathered:
-            sources.append(tuple(gathered))
-        gathered.clear()
-        size_of_gathered = 0
-
-    for path, size in sizes:
+    sources: list[list[Range]] = []
+    room = 0  # bytes that the last source still takes
+    for path in paths:
+        size = corpus_files.get_size(path)
         number = -(-size // num_bytes) if corpus_files.can_seek(path) else 1
         if number > 1:
-            release()
             bounds = [size * i // number for i in range(number)]
-            ends = [*bounds[1:], None]
-            sources += [(Range(path, *pair),) for pair in zip(bounds, ends, strict=True)]
-        else:
-            gathered.append(Range(path))
-            size_of_gathered += size
-            if size_of_gathered >= num_bytes:
-                release()
-    release()
-    return sources
+            pairs = zip(bounds, [*bounds[1:], None], strict=True)
+            sources += [[Range(path, *pair)] for pair in pairs]
+            room = 0
+            continue
+        if room <= 0:
+            sources.append([])
+            room = num_bytes
+        sources[-1].append(Range(path))
+        room -= size
+    return list(map(tuple, sources))
 
 
 def count_bytes(source: Source) -> int:

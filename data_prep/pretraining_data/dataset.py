@@ -76,29 +76,20 @@ def create(
         if workers.runner:  # workers may not reach the folder of the user
             tokenization.copy_vocabulary(vocabulary, own_vocabulary)
             vocabulary = own_vocabulary
-        sizes = {path: size for path, (_, size, _) in zip(paths, inputs, strict=True)}
-        more = (vocabulary, duplicates_dir, words)
-        made = _make_shards(folder, config, sizes, workers, options, more)
+        cut = sources.cut(paths, config.shard_megabytes)
+        sizes = [sources.count_bytes(source) for source in cut]
+        made = shards.run(
+            folder,
+            shard_writer.make_shard_writer,
+            (folder, config, cut, vocabulary, duplicates_dir, words),
+            sizes,
+            workers,
+            options,
+            shares=_count_shares(config, workers, paths, sizes),
+        )
         if made is not None:
             tokenization.copy_vocabulary(vocabulary, own_vocabulary)
             _write_manifest(folder, config, made, num_left_out)
-
-
-def _make_shards(
-    folder: WorkFolder,
-    config: DataConfig,
-    file_sizes: Mapping[str, int],
-    workers: Workers,
-    options: Sequence[str],
-    more: tuple[Any, ...],
-) -> Results | None:
-    """Returns what `shards.run` does; `more` are the last arguments of `make_shard_writer`."""
-    cut = sources.cut([*file_sizes.items()], config.shard_megabytes)
-    sizes = [sources.count_bytes(source) for source in cut]
-    arguments = (folder, config, cut, *more)
-    shares = _count_shares(config, workers, [*file_sizes], sizes)
-    make = shard_writer.make_shard_writer
-    return shards.run(folder, make, arguments, sizes, workers, options, shares=shares)
 
 
 def _count_shares(

@@ -96,8 +96,7 @@ def phonemize(
     if folder.finished():
         print(f"{output_dir} is finished already: nothing to do")
         return
-    file_sizes = [(path, size) for path, (_, size, _) in zip(paths, inputs, strict=True)]
-    cut = sources.cut(file_sizes, config.shard_megabytes)
+    cut = sources.cut(paths, config.shard_megabytes)
     sizes = [sources.count_bytes(source) for source in cut]
     most = -(-max(sizes) // int(config.shard_megabytes * 1e6))
     with folder.locked(workers.task_index, workers.num_tasks):
