@@ -54,8 +54,7 @@ def _find_saved(folder: str) -> list[str]:
 def _glob(pattern: str) -> list[str]:
     if not _is_of_fsspec(pattern):
         return files.glob(pattern)
-    with _explaining(pattern):
-        system, path = _find_system(pattern)
+    with _remote(pattern) as (system, path):
         found = system.glob(path, detail=True)
         return sorted(system.unstrip_protocol(x) for x, y in found.items() if y["type"] == "file")
 
@@ -67,18 +66,15 @@ def open_file(path: str) -> Iterator[Any]:
         with tf.io.gfile.GFile(path, "rb") as file:
             yield file
         return
-    with _explaining(path):
-        system, name = _find_system(path)
-        with system.open(name, "rb") as file:
-            yield file
+    with _remote(path) as (system, name), system.open(name, "rb") as file:
+        yield file
 
 
 def get_size(path: str) -> int:
     """Returns the size of a file."""
     if not _is_of_fsspec(path):
         return tf.io.gfile.stat(path).length
-    with _explaining(path):
-        system, name = _find_system(path)
+    with _remote(path) as (system, name):
         return system.size(name)
 
 
@@ -87,22 +83,17 @@ def _is_of_fsspec(path: str) -> bool:
     return bool(separator) and scheme not in tf.io.gfile.get_registered_schemes()
 
 
-def _find_system(path: str) -> tuple[Any, str]:
+@contextlib.contextmanager
+def _remote(path: str) -> Iterator[tuple[Any, str]]:
+    """Yields a file system of fsspec and a path in it; within, its errors are one line."""
     import fsspec
 
     try:
-        return fsspec.core.url_to_fs(path)
-    except ImportError as error:
-        raise UserError(f"{path} needs a package: {reason(error)}.") from None
-
-
-@contextlib.contextmanager
-def _explaining(path: str) -> Iterator[None]:
-    """Within, an error of a remote file system is one line."""
-    try:
-        yield
+        yield fsspec.core.url_to_fs(path)
     except (UserError, MemoryError):
         raise
+    except ImportError as error:
+        raise UserError(f"{path} needs a package: {reason(error)}.") from None
     except Exception as error:  # each file system has errors of its own
         raise UserError(
             f"{path} cannot be read ({type(error).__name__}: {reason(error)}). Check the name, the "
