@@ -213,9 +213,7 @@ def _make_batches(
             ids = np.array([encoded[place] for place in places], np.int32)  # [N, L]
             masked = np.eye(length, dtype=bool)[np.newaxis]
             if rule == "within_word":
-                starts = tokenizer.is_word_start[ids]
-                starts[:, 1:] |= tokenizer.ends_word[ids[:, :-1]]
-                words = np.cumsum(starts, axis=1)
+                words = np.cumsum(tokenizer.is_word_start[ids], axis=1)
                 is_same = words[:, :, np.newaxis] == words[:, np.newaxis]
                 masked = np.triu(is_same)  # [N, L, L]: the row of a mask, the pieces it hides
             rows = np.where(masked, tokenizer.mask_id, ids[:, np.newaxis])

@@ -106,9 +106,6 @@ class SentencePieceTokenizer(NamedTuple):
     def is_word_start(self) -> list[bool]:
         return [is_word_start(piece) for piece in self.pieces]
 
-    def ends_word(self) -> list[bool]:
-        return [False] * len(self.pieces)
-
     def is_special(self) -> list[bool]:
         """Returns [V] whether no text becomes the piece: control and unused pieces."""
         ids = list(range(len(self.pieces)))

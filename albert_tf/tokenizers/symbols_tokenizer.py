@@ -76,9 +76,6 @@ class SymbolsTokenizer(NamedTuple):
             for piece in self.pieces
         ]
 
-    def ends_word(self) -> list[bool]:
-        return self.is_word_start()
-
     def is_special(self) -> list[bool]:
         """Returns which symbols are never drawn at random: white space is none of a word's."""
         return [piece not in self.ids or piece.isspace() for piece in self.pieces]

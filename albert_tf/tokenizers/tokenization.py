@@ -61,7 +61,6 @@ class Tokenizer:
         sha256: hash of the pieces and the config; equal hashes mean equal ids.
         size: number of pieces, V.
         is_word_start: [V] bool; a word is a piece that starts one and all that follow and do not.
-        ends_word: [V] bool; what follows such a piece starts a word, too.
         replacement_ids: [R] pieces that may replace a masked one; none is special.
     """
 
@@ -74,7 +73,6 @@ class Tokenizer:
     sep_id: int
     mask_id: int
     is_word_start: np.ndarray
-    ends_word: np.ndarray
     replacement_ids: np.ndarray
     backend: SentencePieceTokenizer | WordPieceTokenizer | SymbolsTokenizer
     ids_by_piece: dict[str, int]
@@ -210,7 +208,6 @@ def make_tokenizer(content: bytes, config: Config, path: str = "the vocabulary")
         sep_id=sep,
         mask_id=mask,
         is_word_start=np.array(backend.is_word_start()),
-        ends_word=np.array(backend.ends_word()),
         replacement_ids=np.flatnonzero(~np.array(backend.is_special())).astype(np.int32),
         backend=backend,
         ids_by_piece=ids,

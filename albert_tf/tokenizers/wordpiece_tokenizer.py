@@ -78,9 +78,6 @@ class WordPieceTokenizer(NamedTuple):
     def is_word_start(self) -> list[bool]:
         return [not piece.startswith(CONTINUATION) for piece in self.pieces]
 
-    def ends_word(self) -> list[bool]:
-        return [False] * len(self.pieces)
-
     def is_special(self) -> list[bool]:
         return [is_special(piece) for piece in self.pieces]
 
