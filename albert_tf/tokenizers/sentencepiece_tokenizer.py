@@ -32,18 +32,6 @@ class Expansion(NamedTuple):
     widths: list[int]
 
 
-class _Inner(NamedTuple):
-    """Holds the SentencePiece models that tokenize the part of a text after a mask.
-
-    Attributes:
-        charsmap: the model's own normalization, but for spaces.
-        processors: the model without and with a ▁ before the part.
-    """
-
-    charsmap: sentencepiece.SentencePieceNormalizer
-    processors: tuple[sentencepiece.SentencePieceProcessor, sentencepiece.SentencePieceProcessor]
-
-
 def is_word_start(piece: str) -> bool:
     """Whether `piece` starts a word, by the published rule for whole-word masking."""
     if byte := BYTE_PIECE.fullmatch(piece):
@@ -90,13 +78,13 @@ class SentencePieceTokenizer(NamedTuple):
 
         A mask replaces a word together with its ▁: a part after a mask has no ▁ there.
         """
-        charsmap, processors = _make_inner(self.processor)
+        charsmap = _get_charsmap(self.processor)
         encoded = []
         for number, part in enumerate(parts):
             text, processor = self.normalize(part), self.processor
             if number:
                 is_apart = part[:1].isspace() or charsmap.normalize(text)[:1] == " "
-                processor = processors[is_apart]
+                processor = _set_prefix(self.processor, is_apart)
             encoded.append(self._expand(processor.encode(text, out_type=int)))
         return encoded
 
@@ -169,15 +157,21 @@ def _withhold_special_pieces(
     return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
 
 
+@functools.lru_cache(maxsize=2)
+def _set_prefix(
+    processor: sentencepiece.SentencePieceProcessor, has_prefix: bool
+) -> sentencepiece.SentencePieceProcessor:
+    """Returns the model with or without a ▁ before each text."""
+    model = proto.ModelProto.FromString(processor.serialized_model_proto())
+    model.normalizer_spec.add_dummy_prefix = has_prefix
+    return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+
+
 @functools.lru_cache(maxsize=1)
-def _make_inner(processor: sentencepiece.SentencePieceProcessor) -> _Inner:
-    content = processor.serialized_model_proto()
-    model = proto.ModelProto.FromString(content)
-    model.normalizer_spec.add_dummy_prefix ^= True
-    other = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
-    has_prefix = not model.normalizer_spec.add_dummy_prefix
-    processors = (other, processor) if has_prefix else (processor, other)
-    return _Inner(make_normalizer(content), processors)
+def _get_charsmap(
+    processor: sentencepiece.SentencePieceProcessor,
+) -> sentencepiece.SentencePieceNormalizer:
+    return make_normalizer(processor.serialized_model_proto())
 
 
 def make_normalizer(content: bytes) -> sentencepiece.SentencePieceNormalizer:
