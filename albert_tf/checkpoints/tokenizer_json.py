@@ -114,7 +114,7 @@ def _refuse_changed(cut: Sequence[str], normalizer: normalizers.Normalizer | Non
     """
     for piece in filter(lambda x: len(x) > 1, cut):
         marked = re.sub(r"[^\W\d_]", "\\g<0>\u0301", piece, count=1)
-        for text in {piece.upper(), piece.lower(), piece.title(), marked} - {piece}:
+        for text in sorted({piece.upper(), piece.lower(), piece.title(), marked} - {piece}):
             changed = normalizer.normalize_str(text) if normalizer else text
             require(piece not in changed, f"an added token {piece!r} that {text!r} becomes")
 
