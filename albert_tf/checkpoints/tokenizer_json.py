@@ -12,7 +12,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import sentencepiece
 import tokenizers
@@ -28,6 +28,8 @@ from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START
 from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceConfig
 
 Json = Mapping[str, Any]
+# The name of a vocabulary file in `tokenization.PIECES`, its content, and the config of its text.
+Vocabulary = tuple[str, bytes, TokenizerConfig | WordPieceConfig]
 # Normalizers that change a character, or a letter with its marks, apart from all others.
 _PER_CHARACTER = ("NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Lowercase", "Precompiled")
 # Steps that change no ids here, as words end at any white space.
@@ -41,14 +43,6 @@ _NEUTRAL = (
 # The table in the model does all that is done to characters.
 _PLAIN = TokenizerConfig(lower_case=False, keep_accents=True, unicode_form="none", compat="hf_fast")
 _CONTROL = {*sentencepiece_tokenizer.SPECIAL_PIECES, *wordpiece.SPECIAL_PIECES, "<s>", "</s>"}
-
-
-class Vocabulary(NamedTuple):
-    """A vocabulary file under its name in `tokenization.PIECES`, and the config of its text."""
-
-    name: str
-    content: bytes
-    config: TokenizerConfig | WordPieceConfig
 
 
 def read(content: bytes, path: str) -> Vocabulary:
@@ -90,7 +84,7 @@ def _read_unigram(values: Json, fast: tokenizers.Tokenizer) -> Vocabulary:
     elif any(map(sentencepiece_tokenizer.ends_with_digit_and_comma, pieces)):
         # Those that are not chosen have a mark.
         config = dataclasses.replace(config, compat="hf_fast")
-    return Vocabulary(tokenization.MODEL, _write_model(model, spec, cut), config)
+    return tokenization.MODEL, _write_model(model, spec, cut), config
 
 
 def _list_cut(added: Sequence[Json], pieces: Collection[str]) -> list[str]:
@@ -256,7 +250,7 @@ def _read_wordpiece(values: Json) -> Vocabulary:
         )
         if _is_wordpiece(config, values):
             content = "".join(f"{piece}\n" for piece in pieces)
-            return Vocabulary(tokenization.WORDPIECE, content.encode(), config)
+            return tokenization.WORDPIECE, content.encode(), config
     names = [x["type"] for x in _list_steps(values["normalizer"], "normalizers")]
     names += [x["type"] for x in _list_steps(values["pre_tokenizer"], "pretokenizers")]
     raise UserError(
