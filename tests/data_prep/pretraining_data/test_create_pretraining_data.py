@@ -213,7 +213,7 @@ def test_online_records_hold_the_text_once_and_no_masks(create, vocabulary_dir, 
 def test_the_order_of_files_decides_on_pairs_and_not_on_what_is_held_out(create, long_text):
     """As docs/prepare_text.md has it; the manifest lists the files in their order."""
     one, other = (
-        manifest.read(str(create(name, inputs, eval_fraction=0.3)))
+        json.loads((create(name, inputs, eval_fraction=0.3) / manifest.NAME).read_text())
         for name, inputs in (("a", (CORPUS, long_text)), ("b", (long_text, CORPUS)))
     )
     assert one["inputs"] == other["inputs"][::-1]
