@@ -16,3 +16,14 @@ def calls(run_program, monkeypatch):
 
     monkeypatch.setattr(subprocess, "run", run)
     return names
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Every program writes two lines and fails."""
+
+    def run(words, stdout, **_):
+        stdout.write(b"first\nprogram: it is wrong.\n")
+        return subprocess.CompletedProcess(words, 1)
+
+    monkeypatch.setattr(subprocess, "run", run)

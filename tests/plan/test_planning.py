@@ -4,10 +4,10 @@ import json
 import re
 
 import pytest
+from refusals import one_line
 from repository import ROOT
 
 from albert_tf import config_io
-from albert_tf.errors import UserError
 from albert_tf.plan import chips, costs, planning
 from albert_tf.train_config import PretrainConfig
 
@@ -35,10 +35,8 @@ def test_this_machine_is_measured():
 
 
 def test_a_gpu_is_slower_in_float32_and_has_its_rate_without_bfloat16():
-    peaks = {
-        name: [chips.machine(name, 2, x).device.peak for x in ("float32", "mixed_bfloat16")]
-        for name in ("a100", "t4")
-    }
+    types = ("float32", "mixed_bfloat16")
+    peaks = {x: [chips.machine(x, 2, y).device.peak for y in types] for x in ("a100", "t4")}
     assert peaks == {"a100": [156e12, 312e12], "t4": [8.1e12, 8.1e12]}
     assert all(gpu.peak_float32 < 0.6 * gpu.peak for gpu in chips.GPUS.values())
     assert "no bfloat16: rate of float32" in chips.GPUS["t4"].name
@@ -67,7 +65,7 @@ def test_a_run_may_have_95_percent_of_the_memory(monkeypatch):
     monkeypatch.setattr(costs, "estimate_memory", lambda *_: {"weights": limit})
     planning.run(PAPER, arguments)
     monkeypatch.setattr(costs, "estimate_memory", lambda *_: {"weights": limit + 1})
-    with pytest.raises(UserError, match=r"would need 16\.3 GB of 16\.3 GB"):
+    with one_line(r"would need 16\.3 GB of 16\.3 GB"):
         planning.run(PAPER, arguments)
 
 
@@ -85,16 +83,12 @@ def test_a_short_run_is_not_said_to_take_0_days():
         ({"topology": "v3:2x2", "global_batch": 12}, "is not a multiple of 8"),
         ({"topology": "v3:2x2", "num_devices": 8}, "leave out --device and --num_devices"),
         ({"topology": "v3:2x2", "device": "here"}, "leave out --device and --num_devices"),
-        (
-            {"topology": "v2:2x2", "global_batch": 4096},
-            r"it does not fit: each device \(TPU v2 core\) .*\. Set rematerialize=true or more ",
-        ),
+        ({"topology": "v2:2x2", "global_batch": 4096}, "it does not fit: .* rematerialize=true or"),
     ],
 )
 def test_mistakes_are_one_line(arguments, message):
-    with pytest.raises(UserError, match=message) as error:
+    with one_line(f"{message}(?!.*layer_loop)"):
         planning.run(PAPER, planning.Arguments(**arguments))
-    assert not re.search("\n|layer_loop", str(error.value))
 
 
 def test_every_gpu_is_planned(capsys):
@@ -115,6 +109,5 @@ def test_the_numbers_are_written(run_program, capsys, tmp_path):
         assert part in printed
     numbers = json.loads(path.read_text())
     assert numbers["settings"]["albert"]["hidden_size"] == 768
-    assert numbers["seconds"] == pytest.approx(
-        numbers["flops"]["forward"] * 3 / (0.4 * 989e12), rel=1e-2
-    )
+    seconds = numbers["flops"]["forward"] * 3 / (0.4 * 989e12)
+    assert numbers["seconds"] == pytest.approx(seconds, rel=1e-2)

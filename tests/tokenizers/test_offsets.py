@@ -32,26 +32,22 @@ def one_sigma(text):
     return text.replace("ς", "σ")
 
 
-def assert_origin_is_right(text, config):
-    normalized, origin = normalization.normalize_with_origin(text, config)
-    assert normalized == normalization.normalize(text, config)
-    starts, ends = origin or (list(range(len(text))), list(range(1, len(text) + 1)))
-    assert len(starts) == len(ends) == len(normalized)
-    assert starts == sorted(starts)
-    assert ends == sorted(ends)
-    for (start, end), group in itertools.groupby(
-        zip(starts, ends, normalized, strict=True), lambda item: item[:2]
-    ):
-        part = "".join(c for _, _, c in group)
-        normalized_part = normalization.normalize(text[start:end], config)
-        assert one_sigma(normalized_part.strip()) == one_sigma(part.strip()), (text, part)
-
-
 @pytest.mark.parametrize("config", SETTINGS, ids=str)
 def test_the_origin_of_every_character(config):
-    rng = random.Random(0)
-    for text in [*NASTY, *LINES, *(random_text(rng, rng.randint(1, 9)) for _ in range(400))]:
-        assert_origin_is_right(text, config)
+    for text in make_lines(0, 400, longest=9):
+        normalized, origin = normalization.normalize_with_origin(text, config)
+        assert normalized == normalization.normalize(text, config)
+        starts, ends = origin or ([*range(len(text))], [*range(1, len(text) + 1)])
+        assert (starts, ends) == (sorted(starts), sorted(ends))
+        rows = zip(starts, ends, normalized, strict=True)
+        for (start, end), group in itertools.groupby(rows, lambda row: row[:2]):
+            part = one_sigma("".join(c for _, _, c in group))
+            normalized_part = one_sigma(normalization.normalize(text[start:end], config))
+            assert normalized_part.strip() == part.strip(), (text, part)
+
+
+BY_HAND = "▁the ▁cat ▁cafe s ▁ ▁한 국 ▁a ▁b ▁i \u0307 ▁f i ▁2011, 40, ▁20 11 , 4 0 x ▁x"
+BY_HAND += " \u1112 \u1161 \u11ab \u1100 \u116e \u11a8"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +67,9 @@ def test_the_origin_of_every_character(config):
 )
 def test_spans_by_hand(text, overrides, expected):
     """`expected`: (piece, its text before normalization); "" stands for any piece."""
-    tokenizer = make_by_hand(TokenizerConfig(**overrides))
+    pieces = vocabularies.add_special_pieces(BY_HAND.split(), without=("(", '"', "."))
+    model = vocabularies.serialize_model(pieces)
+    tokenizer = tokenization.make_tokenizer(model, TokenizerConfig(**overrides))
     ids, spans = tokenizer.encode_batch_with_offsets([text])[0]
     pieces = [tokenizer.id_to_piece(i) for i in ids]
     expected_pieces = [piece or actual for (piece, _), actual in zip(expected, pieces, strict=True)]
@@ -79,38 +77,13 @@ def test_spans_by_hand(text, overrides, expected):
     assert [text[start:end] for start, end in spans] == [part for _, part in expected]
 
 
-def make_by_hand(config):
-    words = ["▁the", "▁cat", "▁cafe", "s", "▁", "▁한", "국", "▁a", "▁b", "▁i", "\u0307", "▁f", "i"]
-    words += ["▁2011,", "40,", "▁20", "11", ",", "4", "0", "x", "▁x", *"\u1112\u1161\u11ab"]
-    words += [*"\u1100\u116e\u11a8"]
-    pieces = vocabularies.add_special_pieces(words, without=("(", '"', "."))
-    model = vocabularies.serialize_model(pieces)
-    return tokenization.make_tokenizer(model, config)
-
-
-def join_bytes(pieces, spans):
-    """Makes one piece of the bytes of a character, which have the same span."""
-    joined = []
-    for piece, span in zip(pieces, spans, strict=True):
-        byte = sentencepiece_tokenizer.BYTE_PIECE.fullmatch(piece)
-        content = bytes.fromhex(byte[1]) if byte else piece.encode()
-        if byte and 0x80 <= content[0] < 0xC0:
-            before, other = joined.pop()
-            assert span == other
-            content = before + content
-        joined.append((content, span))
-    return [content.decode() for content, _ in joined], [span for _, span in joined]
-
-
 def assert_spans_are_right(tokenizer, text, normalize):
     ids, spans = tokenizer.encode_batch_with_offsets([text])[0]
     assert ids == tokenizer.encode(text)
     assert len(ids) == len(spans)
-    starts, ends = [s for s, _ in spans], [e for _, e in spans]
-    assert starts == sorted(starts)
-    assert ends == sorted(ends)
+    assert all([*ends] == sorted(ends) for ends in zip(*spans, strict=True))
     pieces = [tokenizer.id_to_piece(i) for i in ids]
-    pieces, spans = join_bytes(pieces, spans)
+    pieces, spans, _ = sentencepiece_tokenizer._join_bytes(pieces, spans)
     for i, (piece, (start, end)) in enumerate(zip(pieces, spans, strict=True)):
         assert 0 <= start <= end <= len(text)
         bare = one_sigma(piece.strip("▁").replace("▁", " "))
@@ -120,51 +93,52 @@ def assert_spans_are_right(tokenizer, text, normalize):
         part = one_sigma(normalize(text[start:end])).replace("▁", " ").strip()
         if bare:
             assert start < end
-            assert not text[start].isspace()
-            assert not text[end - 1].isspace()
+            assert not text[start].isspace() and not text[end - 1].isspace()
         if piece == "<unk>":
             continue
         assert bare in part if is_shared else part == bare, (text, bare, part)
 
 
+def make_lines(seed, count, parts=1, longest=30):
+    """Lines by hand and random ones, each of some parts."""
+    rng = random.Random(seed)
+    made = ([random_text(rng, rng.randint(1, longest)) for _ in range(parts)] for _ in range(count))
+    return [*NASTY, *LINES, *map(" ".join, made)]
+
+
 @pytest.mark.parametrize("config", SETTINGS[::2], ids=str)
 def test_the_text_of_a_span_is_normalized_to_its_piece(config):
-    rng = random.Random(1)
-    texts = [*NASTY, *LINES, *(random_text(rng, rng.randint(1, 30)) for _ in range(150))]
     for compat in normalization.COMPATS:
         config = dataclasses.replace(config, compat=compat)
         tokenizer = tokenization.make_tokenizer(train_with_rule(config), config)
-        for text in texts:
+        for text in make_lines(1, 150):
             assert_spans_are_right(tokenizer, text, tokenizer.normalize)
+
+
+def assert_spans_of_a_model_are_right(content, config, lines):
+    """Of a model that may normalise, too."""
+    tokenizer = tokenization.make_tokenizer(content, config)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=content)
+
+    def normalize(text):
+        return processor.normalize(tokenizer.normalize(text)).removeprefix("▁")
+
+    for text in lines:
+        assert_spans_are_right(tokenizer, text, normalize)
 
 
 @pytest.mark.parametrize("config", [PUBLISHED, KEEPING], ids=str)
 def test_models_that_normalise_themselves(config):
     """As the published ones do: nmt_nfkc composes again, and drops what nobody sees."""
-    model = train_with_rule(config, "nmt_nfkc")
-    tokenizer = tokenization.make_tokenizer(model, config)
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-
-    def normalize(text):
-        return processor.normalize(tokenizer.normalize(text)).removeprefix("▁")
-
-    rng = random.Random(2)
-    for text in [*NASTY, *LINES, *(random_text(rng, rng.randint(1, 30)) for _ in range(300))]:
-        assert_spans_are_right(tokenizer, text, normalize)
+    content = train_with_rule(config, "nmt_nfkc")
+    assert_spans_of_a_model_are_right(content, config, make_lines(2, 300))
 
 
 @pytest.mark.parametrize("kind", vocabularies.KINDS)
 @pytest.mark.parametrize("config", [PUBLISHED, KEEPING], ids=str)
 def test_spans_of_every_kind_of_vocabulary(kind, config):
-    tokenizer = tokenization.make_tokenizer(vocabularies.train_kind(kind), config)
-    processor = tokenizer.backend.processor
-    rng = random.Random(3)
-    lines = [*NASTY, *LINES, "x <br>covid-19 of of the ofx", ", 가２ ⑭ό x ㊿ y㊿ z"]
-    lines += [" ".join(random_text(rng, rng.randint(1, 5)) for _ in range(6)) for _ in range(150)]
-    for text in lines:
-        assert_spans_are_right(
-            tokenizer, text, lambda x: processor.normalize(tokenizer.normalize(x))
-        )
+    lines = [*make_lines(3, 150, 6, 5), "x <br>covid-19 of of the ofx", ", 가２ ⑭ό x ㊿ y㊿ z"]
+    assert_spans_of_a_model_are_right(vocabularies.train_kind(kind), config, lines)
 
 
 @pytest.mark.parametrize(
@@ -179,15 +153,6 @@ def test_spans_of_other_kinds_by_hand(kind, text, parts):
     tokenizer = tokenization.make_tokenizer(vocabularies.train_kind(kind), PUBLISHED)
     _, spans = tokenizer.encode_batch_with_offsets([text])[0]
     assert [text[start:end] for start, end in spans] == parts
-
-
-def test_the_word_start_before_a_text_has_no_character():
-    """Also where the model's own normalizer makes two characters of one."""
-    tokenizer = tokenization.make_tokenizer(vocabularies.train_kind("folding"), KEEPING)
-    for text in ("Voilà", "Voilà ﬁne"):
-        ids, spans = tokenizer.encode_batch_with_offsets([text])[0]
-        assert tokenizer.id_to_piece(ids[0]) == "▁"
-        assert spans[:2] == [(0, 0), (0, 1)]
 
 
 def test_a_batch_is_the_same_as_one_by_one():

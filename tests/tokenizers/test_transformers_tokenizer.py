@@ -1,7 +1,6 @@
 """The tokenizers of transformers against ours: they differ by named rules alone."""
 
 import random
-import shutil
 
 import pytest
 import tokenizer_rules
@@ -86,40 +85,6 @@ def test_other_text_agrees(pair, text):
 def test_every_difference_has_a_name(pair):
     for text in [*ENGLISH, *CHINESE, *KOREAN, *generated(150)]:
         assert explained_by(text, pair) is not None, text
-
-
-# Two cuts of one word: the sums are equal in float32, and differ by 5e-7 in float64.
-TIED = {"▁жч": -7.54, "щш": -10.11, "▁ж": -11.71, "чщш": -5.94, "▁жчщш": -17.66}
-
-
-@pytest.fixture(scope="module")
-def tied(folder, tmp_path_factory):
-    """The folder of a vocabulary in which a word can be cut in two ways."""
-    directory = tmp_path_factory.mktemp("tied")
-    shutil.copytree(folder, directory, dirs_exist_ok=True)
-    model = pb.ModelProto.FromString((directory / "spiece.model").read_bytes())
-    for piece, score in TIED.items():
-        model.pieces.add(piece=piece, score=score)
-    (directory / "spiece.model").write_bytes(model.SerializeToString())
-    tokenization.write_hashes(str(directory))
-    return str(directory)
-
-
-def test_a_tie_is_explained_only_if_it_is_one(tied):
-    ours = tokenization.load(tied)
-    theirs = transformers.AlbertTokenizer.from_pretrained(tied)
-    known = tokenizer_rules.rules(ours, tokenization.load(tied, compat="hf_fast"))
-    tie = tokenizer_rules.ties(tied)
-    for text, names in {"the жчщш": [], "the (жчщш": [tokenizer_rules.SYMBOLS]}.items():
-        ids = theirs.encode(text, add_special_tokens=False)
-        assert tokenizer_rules.explain(text, ids, ours.encode, known) is None
-        assert tokenizer_rules.explain(text, ids, ours.encode, known, tie) == [
-            *names,
-            tokenizer_rules.TIES,
-        ]
-        # What differs in more than a tie is not explained.
-        assert tokenizer_rules.explain(text, [*ids, 20], ours.encode, known, tie) is None
-        assert tokenizer_rules.explain(f"{text} cat", ids, ours.encode, known, tie) is None
 
 
 PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat ##s office 我 爱 猫 cafe a ##a ( ) - . , ' x"

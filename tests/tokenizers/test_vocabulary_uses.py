@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import vocabularies
+from refusals import one_line
 from vocabularies import KINDS, PUBLISHED
 
 from albert_tf.errors import UserError
-from albert_tf.tokenizers import tokenization, vocabulary_uses
+from albert_tf.tokenizers import sentencepiece_proto, tokenization, vocabulary_uses
 from albert_tf.tokenizers.vocabulary_uses import GRAPH, GROWTH, PRETRAINING, TOKENIZER_JSON
 
 # The others can be used for all.
@@ -58,9 +59,7 @@ def test_byte_pieces_of_a_character_are_one_word():
     ],
 )
 def test_other_ways_to_write_spaces_are_refused(part, name, message):
-    from sentencepiece import sentencepiece_model_pb2
-
-    model = sentencepiece_model_pb2.ModelProto.FromString(vocabularies.train_kind("unigram"))
+    model = sentencepiece_proto.ModelProto.FromString(vocabularies.train_kind("unigram"))
     setattr(getattr(model, part), name, not getattr(getattr(model, part), name))
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         tokenization.make_tokenizer(model.SerializeToString(), PUBLISHED)

@@ -5,50 +5,31 @@ import numpy as np
 import pytest
 import tiny_records
 import vocabularies
+from refusals import one_line
 
-from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import WordPieceConfig
 
 vocabulary_dir = tiny_records.vocabulary_dir
 
-PIECES = [
-    *("[PAD]", "[unused1]", "[unused2]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<S>", "<T>"),
-    *("the", "cafe", "café", "The", "##s", "un", "##want", "##ed", "##ing", "runn", ",", "."),
-    *(
-        "我",
-        "爱",
-        "##爱",
-        "北",
-        "京",
-        "i",
-        "##x",
-        "f",
-        "##f",
-        "##i",
-        "[",
-        "]",
-        "cl",
-        "ss",
-        "\u2028",
-    ),
-    *("a", "##a", "σ", "##σ", "##ς", "ß", "한", "##국", "mask", "가", "each", "##\u0301"),
-]
+_PIECES = (
+    "[PAD] [unused1] [unused2] [UNK] [CLS] [SEP] [MASK] <S> <T> the cafe café The ##s un ##want"
+)
+_PIECES += (
+    " ##ed ##ing runn , . 我 爱 ##爱 北 京 i ##x f ##f ##i [ ] cl ss a ##a σ ##σ ##ς ß 한 ##국"
+)
+PIECES = [*_PIECES.split(), "mask", "가", "each", "##\u0301", "\u2028"]
 PUBLISHED = WordPieceConfig()
 CASED = WordPieceConfig(lower_case=False)
 
 
-def rows(pieces=PIECES):
-    return "".join(f"{piece}\n" for piece in pieces).encode()
-
-
 def make_tokenizer(config=PUBLISHED, pieces=PIECES):
-    return tokenization.make_tokenizer(rows(pieces), config)
+    return tokenization.make_tokenizer("\n".join([*pieces, ""]).encode(), config)
 
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "vocab.txt").write_bytes(rows())
+    (tmp_path / "vocab.txt").write_text("\n".join([*PIECES, ""]))
     return tmp_path
 
 
@@ -102,10 +83,8 @@ def test_words_that_are_too_long_are_unknown(compat, longest):
 
 def test_decode_and_masks():
     tokenizer = make_tokenizer()
-    ids = tokenizer.encode("Unwanted cafés, xyz")
-    assert tokenizer.decode([tokenizer.cls_id, *ids, tokenizer.sep_id, tokenizer.pad_id]) == (
-        "unwanted cafes , [UNK]"
-    )
+    ids = [tokenizer.cls_id, *tokenizer.encode("Unwanted cafés, xyz"), tokenizer.sep_id]
+    assert tokenizer.decode([*ids, tokenizer.pad_id]) == "unwanted cafes , [UNK]"
     the, mask = tokenizer.piece_to_id("the"), tokenizer.mask_id
     assert tokenizer.encode_with_masks("The [MASK] the[MASK][MASK]") == [the, mask, the, mask, mask]
 
@@ -146,16 +125,14 @@ OFTEN = "aThe sxiσΣİ我爱한국가\u0301\u0301,.  cafe"
 
 @pytest.mark.parametrize("config", [PUBLISHED, CASED, WordPieceConfig(keep_accents=True)])
 def test_the_text_of_a_span_cleans_to_its_piece(config):
-    rng = random.Random(0)
+    rng, known = random.Random(0), 0
     tokenizer = make_tokenizer(config, [*PIECES, *(f"##{c}" for c in "thecaf")])
-    known = 0
     for _ in range(500):
         parts = (vocabularies.CHARACTERS, OFTEN, OFTEN)
         text = "".join(rng.choice(rng.choice(parts)) for _ in range(20))
         ids, spans = tokenizer.encode_batch_with_offsets([text])[0]
         assert ids == tokenizer.encode(text)
-        assert [s for s, _ in spans] == sorted(s for s, _ in spans)
-        assert [e for _, e in spans] == sorted(e for _, e in spans)
+        assert all([*ends] == sorted(ends) for ends in zip(*spans, strict=True))
         for index, (start, end) in zip(ids, spans, strict=True):
             assert 0 <= start < end <= len(text)
             if index != tokenizer.unk_id:
@@ -169,13 +146,11 @@ def test_the_text_of_a_span_cleans_to_its_piece(config):
     ("published", "ours"),
     [("vocab_chinese.txt", "vocab.txt"), ("30k-clean.model", "spiece.model")],
 )
-def test_published_names(tmp_path, vocabulary_dir, published, ours):
-    content = rows()
-    if ours == "spiece.model":
-        content = pathlib.Path(vocabulary_dir, ours).read_bytes()
-    source, target = tmp_path / "source", tmp_path / "target"
+def test_published_names(folder, vocabulary_dir, published, ours):
+    source, target = folder / "source", folder / "target"
     source.mkdir()
-    (source / published).write_bytes(content)
+    place = folder if ours == "vocab.txt" else pathlib.Path(vocabulary_dir)
+    (source / published).write_bytes((place / ours).read_bytes())
     tokenization.copy_vocabulary(str(source), str(target))
     assert {path.name for path in target.iterdir()} == {ours, "sha256.json"}
     assert tokenization.load(str(source)).sha256 == tokenization.load(str(target)).sha256
@@ -187,11 +162,10 @@ def test_rows_are_read_as_published(end):
     assert tokenization.make_tokenizer(content, PUBLISHED).encode("The cafe") == [9, 10]
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_piece(tmp_path):
-    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
-    expected = tokenization.load(str(tmp_path))
-    (tmp_path / "vocab.txt").write_text("\ufeff" + (tmp_path / "vocab.txt").read_text())
-    found = tokenization.load(str(tmp_path))
+def test_a_byte_order_mark_is_no_part_of_the_first_piece(folder):
+    expected = tokenization.load(str(folder))
+    (folder / "vocab.txt").write_text("\ufeff" + (folder / "vocab.txt").read_text())
+    found = tokenization.load(str(folder))
     assert found.backend.pieces == PIECES
     assert found.sha256 == expected.sha256
 
@@ -199,7 +173,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_piece(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("vocab.txt", "▁the\t-2.9\n", "lacks the special pieces"),
+        ("vocab.txt", "▁the\t-2.9\n", "is a list of SentencePiece's pieces"),
         ("vocab.txt", b"\xff\xfe\x00", "vocab.txt is UTF-16: convert it"),
         ("vocab.txt", b"the\n\xff\n", "vocab.txt, line 2: this is not UTF-8"),
         ("vocab.txt", "the\n", r"lacks the special pieces \[PAD\], \[UNK\], \[CLS\], \[SEP\], \["),
@@ -209,6 +183,5 @@ def test_a_byte_order_mark_is_no_part_of_the_first_piece(tmp_path):
 )
 def test_what_is_wrong_in_a_folder_is_one_line(folder, name, content, message):
     (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(UserError, match=message) as error:
+    with one_line(message):
         tokenization.load(str(folder))
-    assert "\n" not in str(error.value)
