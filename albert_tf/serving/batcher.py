@@ -91,6 +91,7 @@ class Batcher:
         self._waiting: collections.deque[Part] = collections.deque()
         self._changed = threading.Condition()
         self._ends = False
+        self._last_size = 0
         self._thread = threading.Thread(target=self._work, name="model", daemon=True)
         self._thread.start()
 
@@ -138,7 +139,8 @@ class Batcher:
                 self._changed.wait_for(lambda: self._waiting or self._ends)
                 if self._ends:
                     return ()
-                if self._max_wait:
+                # A client that asks alone would wait for nobody.
+                if self._max_wait and self._last_size + len(self._waiting) > 2:
                     is_full = lambda: len(self._waiting) >= self._max_batch_size  # noqa: E731
                     self._changed.wait_for(is_full, self._max_wait)
                 waiting = [part for part in self._waiting if not part.request.is_over()]
@@ -164,7 +166,7 @@ class Batcher:
             for part in batch:  # the others are no worse for it
                 self._compute([part])
             return
-        size = sum(part.size for part in batch)
+        self._last_size = size = sum(part.size for part in batch)
         self._metrics.batch_size.observe(size)
         begin = 0
         for part in batch:
