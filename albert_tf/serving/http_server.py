@@ -29,12 +29,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._start_timer()
 
     def data_received(self, data: bytes) -> None:
-        if self._timer:
+        super().data_received(data)
+        if self._timer:  # the headers are not complete yet
             self._header_bytes += len(data)
             if self._header_bytes > _MAX_HEADER_BYTES:
                 self.transport.abort()
-                return
-        super().data_received(data)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
