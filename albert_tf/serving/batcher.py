@@ -1,4 +1,4 @@
-"""Joins waiting requests into batches, for one thread that computes."""
+"""Joins waiting requests into batches, for the threads that compute them."""
 
 import collections
 import contextlib
@@ -81,10 +81,17 @@ class Batcher:
         max_batch_size: rows that are computed together.
         max_wait: seconds that a row waits for others.
         max_queue: rows that wait; further ones are refused.
+        num_threads: batches that are computed at once.
     """
 
     def __init__(
-        self, max_batch_size: int, max_wait: float, max_queue: int, metrics: Metrics
+        self,
+        metrics: Metrics,
+        *,
+        max_batch_size: int = 32,
+        max_wait: float = 0.0,
+        max_queue: int = 1000,
+        num_threads: int = 1,
     ) -> None:
         self._max_batch_size, self._max_wait = max_batch_size, max_wait
         self._max_queue, self._metrics = max_queue, metrics
@@ -92,16 +99,21 @@ class Batcher:
         self._changed = threading.Condition()
         self._ends = False
         self._last_size = 0
-        self._thread = threading.Thread(target=self._work, name="model", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._work, name="model", daemon=True)
+            for _ in range(num_threads)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def close(self, seconds: float) -> bool:
-        """Ends the thread, and returns whether it did so within `seconds`."""
+        """Ends the threads, and returns whether it did so within `seconds`."""
         with self._changed:
             self._ends = True
-            self._changed.notify()
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(seconds)
+        return not any(thread.is_alive() for thread in self._threads)
 
     def submit(self, signature: ServedSignature, inputs: Arrays, deadline: float) -> Future:
         """Returns the future of the outputs for inputs [N, ...]; cancel it if nobody waits.
