@@ -37,7 +37,7 @@ def make_ours(path: str | None, overrides: list[str]) -> tuple[Callable[[], obje
     import tensorflow as tf
 
     from albert_tf import config_io
-    from albert_tf.objectives import all_objectives
+    from albert_tf.objectives.all_objectives import OBJECTIVES
     from albert_tf.train import train_state, train_step
     from albert_tf.train_config import PretrainConfig
 
@@ -54,7 +54,7 @@ def make_ours(path: str | None, overrides: list[str]) -> tuple[Callable[[], obje
     }
     batch = {name: value.astype(np.int32) for name, value in batch.items()}
     batch["masked_lm_weights"] = np.ones((size, predictions), np.float32)
-    objective, here = all_objectives.choose(config), tf.distribute.get_strategy()
+    objective, here = OBJECTIVES[config.sentence_task], tf.distribute.get_strategy()
     run_updates = train_step.make_run_updates(train_state.make_train_state(config, here, objective))
     batches = iter(tf.data.Dataset.from_tensors(batch).repeat())
     run_updates(batches, 2)

@@ -2,17 +2,11 @@
 
 from albert_tf.objectives import masked_lm, phonemes
 from albert_tf.objectives.objective import Objective
-from albert_tf.train_config import PretrainConfig
 
 # By the `sentence_task` of a config and of records.
-OBJECTIVES = {
+OBJECTIVES: dict[str, Objective] = {
     "sop": masked_lm.make_objective("sentence_order"),
     "nsp": masked_lm.make_objective("next_sentence"),
     "none": masked_lm.make_objective(None),
     "phonemes": phonemes.PHONEMES,
 }
-
-
-def choose(config: PretrainConfig) -> Objective:
-    """Returns what a run learns."""
-    return OBJECTIVES[config.sentence_task]

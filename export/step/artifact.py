@@ -15,7 +15,7 @@ from albert_tf import files, folders
 from albert_tf.config_io import to_dict
 from albert_tf.errors import UserError, require
 from albert_tf.export.step import lowering
-from albert_tf.objectives import all_objectives
+from albert_tf.objectives.all_objectives import OBJECTIVES
 from albert_tf.plan import costs
 from albert_tf.processes import describe_end
 from albert_tf.records import features
@@ -83,7 +83,7 @@ def describe(config: PretrainConfig, lowered: lowering.Lowered) -> dict[str, Any
     return {
         "per_replica_batch": config.train_batch_size,
         "model_flops": sum(costs.count_flops(config, config.train_batch_size)[:2]),
-        "counts": list(all_objectives.choose(config).loss.names),
+        "counts": list(OBJECTIVES[config.sentence_task].loss.names),
         "tells": [x.name for x in lowered.outputs[: lowered.state.count(None)]],
         "inputs": inputs,
         "outputs": [dataclasses.asdict(x) for x in lowered.outputs],

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.model import xla
-from albert_tf.objectives import all_objectives
+from albert_tf.objectives.all_objectives import OBJECTIVES
 from albert_tf.train import train_state, train_step
 from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import PretrainConfig
@@ -55,7 +55,7 @@ def lower(config: PretrainConfig, *, per_replica_batch: int, num_replicas: int) 
     narrowed = {tf.int64: tf.int32}  # as in what `features.parse` returns
     total_names: list[str] = []
     with tf.device("CPU:0"), xla.trace_options(compile_pieces=False):
-        objective, here = all_objectives.choose(config), tf.distribute.get_strategy()
+        objective, here = OBJECTIVES[config.sentence_task], tf.distribute.get_strategy()
         state = train_state.make_train_state(config, here, objective)
         specs = [
             tf.TensorSpec([per_replica_batch, *x.shape], narrowed.get(x.dtype, x.dtype), name)
