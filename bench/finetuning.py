@@ -30,7 +30,7 @@ def make_ours(
     import tensorflow as tf
 
     from albert_tf import config_io
-    from albert_tf.kinds import task_dataset
+    from albert_tf.data_prep.task_data import task_dataset
     from albert_tf.pipelines import finetuning
     from albert_tf.records import features
     from albert_tf.tasks import inference

@@ -10,12 +10,11 @@ from absl import logging
 
 from albert_tf import config_io, files, folders, run_files
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel
-from albert_tf.data_prep.task_data import task_cache
+from albert_tf.data_prep.task_data import task_cache, task_dataset
+from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import require
-from albert_tf.kinds import task_dataset
 from albert_tf.kinds.base import Task, TaskSplit
-from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.objectives.objective import Objective
 from albert_tf.run_record import RunRecord
 from albert_tf.tasks import finetuned_model, inference, predictions, recipes

@@ -11,10 +11,10 @@ from absl import logging
 from albert_tf import files, folders, run_record
 from albert_tf.checkpoints import formats, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
-from albert_tf.data_prep.task_data import data_record, task_cache
+from albert_tf.data_prep.task_data import data_record, task_cache, task_dataset
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import UserError, require
-from albert_tf.kinds import task_dataset, task_table
+from albert_tf.kinds import task_table
 from albert_tf.kinds.base import Task, TaskSplit
 from albert_tf.run_files import BEST, THRESHOLDS, SplitMetrics, metrics_file
 from albert_tf.tasks import recipes

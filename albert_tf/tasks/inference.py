@@ -16,9 +16,9 @@ from absl import logging
 from albert_tf import run_files
 from albert_tf.checkpoints import matching
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
-from albert_tf.kinds import task_dataset
+from albert_tf.data_prep.task_data import task_dataset
+from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 from albert_tf.kinds.base import Outputs, Predictions
-from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.records import input_pipeline
 from albert_tf.tasks import finetuned_model, predictions
 from albert_tf.train import devices, eval_step

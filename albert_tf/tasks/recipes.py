@@ -27,7 +27,7 @@ from albert_tf.settings import overrides_setting, setting
 from albert_tf.train_config import BALANCED, FinetuneConfig
 
 if TYPE_CHECKING:
-    from albert_tf.kinds.task_dataset import TaskDataset
+    from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 
 RECIPES = ("v1", "v2", "simcse", "none")
 _TOLERANCE = 0.05  # releases of the same data differ by up to 3.5 %

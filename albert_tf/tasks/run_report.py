@@ -11,10 +11,10 @@ from typing import NamedTuple
 from absl import logging
 
 from albert_tf import files, markdown, metrics, run_files, run_record
+from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 from albert_tf.errors import name_programs
 from albert_tf.kinds import task_table
 from albert_tf.kinds.base import Confusions, Predictions, Task
-from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.run_files import SplitMetrics
 from albert_tf.run_record import RunRecord
 from albert_tf.tasks import predictions

@@ -27,10 +27,10 @@ from absl import logging
 from albert_tf import files, folders
 from albert_tf.data_prep.corpus import documents
 from albert_tf.data_prep.pretraining_data import record_writer
-from albert_tf.data_prep.task_data import data_record, glue, race, squad
+from albert_tf.data_prep.task_data import data_record, glue, race, squad, task_dataset
 from albert_tf.data_prep.task_data.task_source import SPLITS, DataArguments
 from albert_tf.errors import UserError, require
-from albert_tf.kinds import task_dataset, task_table, text_data, token_lengths
+from albert_tf.kinds import task_table, text_data, token_lengths
 from albert_tf.kinds.base import Records, Task, TaskSplit
 from albert_tf.kinds.spans import qa_windows, span_features
 from albert_tf.kinds.tables import column_guess, table_files

@@ -13,6 +13,7 @@ from absl import logging
 from albert_tf import files, folders, markdown, provenance
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel
 from albert_tf.data_prep.task_data import task_cache
+from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 from albert_tf.errors import UserError
 from albert_tf.export import export_source, litert, model_card
 from albert_tf.export.export_config import ExportConfig, SourceConfig
@@ -21,7 +22,6 @@ from albert_tf.export.onnx import onnx_folder, onnx_runtime
 from albert_tf.export.onnx.int8_arguments import Int8Arguments
 from albert_tf.export.onnx.onnx_runtime import Arrays
 from albert_tf.kinds import span, task_table
-from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.records import features, input_pipeline
 from albert_tf.tasks import finetuned_model, inference, predictions
 from albert_tf.tasks.recipes import ConfigOverrides

@@ -17,9 +17,9 @@ import vocabularies
 
 from albert_tf import config_io, files, run_record
 from albert_tf.checkpoints import formats, model_checkpoint, training_checkpoint
+from albert_tf.data_prep.task_data import task_dataset
 from albert_tf.errors import UserError
 from albert_tf.export import model_versions, saved_model
-from albert_tf.kinds import task_dataset
 from albert_tf.kinds.spans import qa_windows
 from albert_tf.pipelines import pretraining_records
 from albert_tf.records import input_pipeline, manifest

@@ -17,10 +17,11 @@ from tiny_finetuning import KINDS, METRICS, finetune, predict, settings, write_f
 import albert_tf
 from albert_tf import config_io
 from albert_tf.checkpoints import formats, native, training_checkpoint
+from albert_tf.data_prep.task_data import task_dataset
 from albert_tf.errors import UserError
 from albert_tf.export import export_source
 from albert_tf.export.export_config import ExportConfig, SourceConfig
-from albert_tf.kinds import span, task_dataset, task_table
+from albert_tf.kinds import span, task_table
 from albert_tf.pipelines import finetuning
 from albert_tf.records import input_pipeline
 from albert_tf.tasks import finetuned_model, inference, predictions, recipes

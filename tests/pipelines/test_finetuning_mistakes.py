@@ -9,7 +9,8 @@ import tiny_run
 from refusals import one_line
 from tiny_finetuning import write_folder
 
-from albert_tf.kinds import task_dataset, task_table
+from albert_tf.data_prep.task_data import task_dataset
+from albert_tf.kinds import task_table
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 folders = tiny_finetuning.folders

@@ -13,10 +13,10 @@ from refusals import one_line
 from repository import ROOT
 from tiny_records import Killed
 
+from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.export import litert
 from albert_tf.kinds import task_table
-from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.tasks import inference, predictions
 
 pytest.importorskip("onnx")

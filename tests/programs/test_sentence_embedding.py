@@ -9,9 +9,9 @@ import tiny_run
 from tiny_program import read
 
 import albert_tf
-from albert_tf.data_prep.task_data import task_cache
+from albert_tf.data_prep.task_data import task_cache, task_dataset
 from albert_tf.errors import UserError
-from albert_tf.kinds import task_dataset, task_table
+from albert_tf.kinds import task_table
 from albert_tf.kinds.base import TaskSplit
 from albert_tf.kinds.tables.task_rows import Columns, DataSource
 from albert_tf.records import features

@@ -8,8 +8,8 @@ import tiny_checkpoints
 
 from albert_tf import config
 from albert_tf.checkpoints import formats
+from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 from albert_tf.kinds import task_table
-from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.tasks import finetuned_model, recipes
 
 

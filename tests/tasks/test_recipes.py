@@ -5,9 +5,9 @@ import json
 import pytest
 
 from albert_tf import config_io
+from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
-from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.tasks import recipes
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.train_config import FinetuneConfig

@@ -7,8 +7,8 @@ import pytest
 import tiny_tasks
 
 from albert_tf import files
+from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 from albert_tf.kinds import task_table
-from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.run_record import FirstWeights, RunRecord
 from albert_tf.tasks import run_report
 from albert_tf.train import command_log

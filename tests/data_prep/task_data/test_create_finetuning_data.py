@@ -5,8 +5,8 @@ import json
 import pytest
 import tiny_records
 
+from albert_tf.data_prep.task_data import task_dataset
 from albert_tf.errors import UserError
-from albert_tf.kinds import task_dataset
 from albert_tf.records import manifest
 from albert_tf.train import trainer
 

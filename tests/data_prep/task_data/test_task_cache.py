@@ -7,9 +7,9 @@ import os
 import pytest
 from tiny_task_data import CHOICES, PAIR, QUESTION, ROWS, TASK, S, read_examples
 
-from albert_tf.data_prep.task_data import task_cache
+from albert_tf.data_prep.task_data import task_cache, task_dataset
 from albert_tf.errors import UserError
-from albert_tf.kinds import task_dataset, task_table
+from albert_tf.kinds import task_table
 from albert_tf.kinds.base import TaskSplit
 from albert_tf.kinds.tables.task_rows import Columns, DataSource
 from albert_tf.records import manifest
