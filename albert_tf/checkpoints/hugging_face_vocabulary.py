@@ -70,14 +70,9 @@ _FIXED: dict[str, Any] = {
 }
 
 
-class _Token(msgspec.Struct):
-    content: str
-
-
-_Tokens = list[str | _Token] | dict[str, str | _Token | int] | None
-
-
-# Where the files of a folder add some to its vocabulary.
+# Where the files of a folder add tokens to its vocabulary.
+_Token = str | dict[str, str | bool | int | None]
+_Tokens = list[_Token] | dict[str, _Token | int] | None
 _LISTS = "added_tokens", "added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"
 _Added = msgspec.defstruct("_Added", [(name, _Tokens, None) for name in (*_LISTS, "added")])
 
