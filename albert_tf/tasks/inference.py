@@ -96,30 +96,27 @@ def predict(
     # All heads, which are compared.
     config = dataclasses.replace(finetuned.config, exit_patience=None)
     logging.info(f"{finetuned.checkpoint.source}: evaluated in {config.dtype}")
-    num_branches = devices.choose_num_branches(config, strategy)
-    devices.share_cores(num_branches)
+    branches = devices.choose_num_branches(config, strategy)
+    devices.share_cores(branches)
     with strategy.scope():
         model, _ = finetuned.task.make_model(config, is_new=False)
-    matching.assign_task_weights(
-        finetuned.checkpoint, model, with_head=True, log_level=logging.DEBUG
-    )
-    decode = functools.partial(_decode_exits, model.head) if config.early_exit else decode_outputs
-    predicted = make_predict(
-        config, strategy, model, dataset, num_branches=num_branches, decode=decode
-    )()
+    checkpoint = finetuned.checkpoint
+    matching.assign_task_weights(checkpoint, model, with_head=True, log_level=logging.DEBUG)
+    run = functools.partial(make_predict, config, strategy, model, dataset, num_branches=branches)
     if not config.early_exit:
-        return predicted, {}
+        return run()(), {}
+    exits = run(decode=functools.partial(_decode_exits, model.head))()
     if chooses:
-        return _choose_exit(finetuned.config, dataset, predicted)
-    patience = choose_patience(finetuned.config, finetuned.checkpoint).exit_patience
-    return predicted[patience][1], {run_files.PATIENCE: patience}
+        return _choose_exit(finetuned.config, dataset, exits)
+    patience = choose_patience(finetuned.config, checkpoint).exit_patience
+    return exits[patience][1], {run_files.PATIENCE: patience}
 
 
 def _decode_exits(
     head: Any, config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs
-) -> dict[int | None, tuple[float, Predictions]]:
+) -> dict[int, tuple[float, Predictions]]:
     """Returns {patience: (mean number of layers, predictions)}; the last runs all layers."""
-    exits: dict[int | None, tuple[float, Predictions]] = {}
+    exits = {}
     for patience in range(1, config.albert.num_hidden_layers + 1):
         logits, used = head.leave(tf.constant(outputs["exit_logits"]), patience)
         predicted = decode_outputs(config, dataset, {**outputs, "logits": logits.numpy()})

@@ -27,8 +27,6 @@ _HASHED_BYTES = 1 << 16
 _NO_TEXT = (".csv", ".tsv", ".json")
 # A longer line is split at white space: text without a line feed would not fit into memory.
 MAX_LINE_BYTES = 1 << 20
-
-
 # (path, `text_field`, `on_progress`) -> (number of the row, line); an empty line ends a document.
 TableReader = Callable[[str, str, Callable[[int], Any]], Iterator[tuple[int, bytes]]]
 
