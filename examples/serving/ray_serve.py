@@ -44,9 +44,11 @@ class Answers:
     async def __call__(self, request: Request) -> JSONResponse:
         try:
             rows = (await request.json())["instances"]
-            return JSONResponse(
-                {"predictions": await asyncio.gather(*(self.answer(row) for row in rows))}
-            )
+            answers = await asyncio.gather(*(self.answer(row) for row in rows))
+            for answer in answers:
+                if isinstance(answer, Exception):
+                    raise answer
+            return JSONResponse({"predictions": answers})
         except (KeyError, TypeError, ValueError) as error:
             return JSONResponse({"error": str(error)}, 400)
 
