@@ -35,7 +35,7 @@ def make_ours(
     from albert_tf.records import features
     from albert_tf.tasks import inference
     from albert_tf.train import run_data, train_state, train_step
-    from albert_tf.train.run_data import Stretch
+    from albert_tf.train.run_data import PhaseData
     from albert_tf.train_config import FinetuneConfig
 
     dataset = task_dataset.read(records)
@@ -55,8 +55,8 @@ def make_ours(
         run()
         return run, -(-len(lengths) // config.eval_batch_size), len(lengths)
     run_updates = train_step.make_run_updates(state)
-    stretch = Stretch(config, [dataset.records], group_by_length=config.group_by_length)
-    batches = iter(run_data.distribute_batches(state, stretch))
+    phase = PhaseData(config, [dataset.records])
+    batches = iter(run_data.distribute_batches(state, phase))
     run_updates(batches, WARM_UP)
     return lambda: run_updates(batches, BATCHES), BATCHES, BATCHES * config.train_batch_size
 

@@ -2,8 +2,7 @@
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 from absl import logging
@@ -14,14 +13,14 @@ from albert_tf.data_prep.task_data import task_cache, task_dataset
 from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import require
-from albert_tf.kinds.base import Task, TaskSplit
+from albert_tf.kinds.base import Task
 from albert_tf.objectives.objective import Objective
 from albert_tf.run_record import RunRecord
 from albert_tf.tasks import finetuned_model, inference, predictions, recipes
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers.tokenization import Tokenizer
-from albert_tf.train import devices, multi_worker
-from albert_tf.train.run_data import Evaluate, RunData, Stretch
+from albert_tf.train import devices, multi_worker, reports
+from albert_tf.train.run_data import Evaluate, PhaseData, RunData
 from albert_tf.train.start import Start
 from albert_tf.train.train_state import TrainState
 from albert_tf.train.trainer import Trainer
@@ -29,23 +28,6 @@ from albert_tf.train_config import FinetuneConfig
 
 # What a manifest says of the task.
 _HEADER = ("task", "kind", "labels", "has_pairs", "num_texts", "columns")
-
-
-class Training(NamedTuple):
-    """What runs of a task learn from.
-
-    Attributes:
-        vocabulary: its folder.
-        splits: `train`, perhaps `dev`, which is held out, and others.
-        datasets: their records and examples.
-    """
-
-    config: FinetuneConfig
-    start: Start
-    vocabulary: str
-    tokenizer: Tokenizer
-    splits: Mapping[str, TaskSplit]
-    datasets: Mapping[str, TaskDataset]
 
 
 def prepare(
@@ -56,11 +38,11 @@ def prepare(
     changes: ConfigOverrides,
     vocabulary: str | None,
     cache_dir: str,
-) -> Training:
-    """Returns what a run learns from; makes the records that the cache lacks.
+) -> tuple[Callable[..., Trainer], dict[str, TaskDataset]]:
+    """Returns what makes the trainer of a folder and a strategy, and the datasets of the splits.
 
-    `paths` are {split: its file, if the user names it}; `names` are the splits to read, and dev is
-    another one where there is a file of it.
+    Makes the records that the cache lacks. `paths` are {split: its file, if the user names it};
+    `names` are the splits to read, and dev is another one where there is a file of it.
     """
     is_given = bool(data.source.data_dir or paths.get("train"))
     require(is_given, "there is no file of train: give --train_file or --data_dir.")
@@ -84,24 +66,30 @@ def prepare(
         name: task_cache.read(split, tokenizer, cache_dir, config) for name, split in splits.items()
     }
     config = recipes.fit_to_data(config, changes, datasets["train"])
-    return Training(config, start, folder, tokenizer, splits, datasets)
+    return plan(config, start, folder, tokenizer, datasets), datasets
 
 
-def make_trainer(
-    training: Training, folder: str, strategy: tf.distribute.Strategy, **options: Any
-) -> Trainer:
-    """Returns the trainer of a run in a folder; `options` are further attributes of it."""
-    config, datasets = training.config, training.datasets
+def plan(
+    config: FinetuneConfig,
+    start: Start,
+    vocabulary: str,
+    tokenizer: Tokenizer,
+    datasets: Mapping[str, TaskDataset],
+) -> Callable[..., Trainer]:
+    """Returns what makes the trainer of a folder and a strategy.
+
+    A run learns from the dataset `train`; `dev`, if there is one, is held out.
+    """
     train, dev = datasets["train"], datasets.get("dev")
     settings = train.manifest["settings"]
     header = {name: settings[name] for name in _HEADER if name in settings}
     data = RunData(
-        stretches=[Stretch(config, [train.records], group_by_length=config.group_by_length)],
-        vocabulary=training.vocabulary,
-        tokenizer=training.tokenizer,
+        phases=[PhaseData(config, [train.records])],
+        vocabulary=vocabulary,
+        tokenizer=tokenizer,
         record=RunRecord(
             config=config_io.to_dict(config),
-            vocabulary=training.tokenizer.sha256,
+            vocabulary=tokenizer.sha256,
             task=header,
             training_data=train.description,
             data={name: x.origin for name, x in datasets.items() if x.origin},
@@ -110,15 +98,8 @@ def make_trainer(
         make_evaluate=functools.partial(_make_evaluate, dev) if dev else None,
         explain=functools.partial(task_dataset.damaged_error, train),
     )
-    return Trainer(
-        config=config,
-        objective=make_objective(config, train.task, (dev or train).best_by),
-        data=data,
-        folder=folder,
-        start=training.start,
-        strategy=strategy,
-        **options,
-    )
+    objective = make_objective(config, train.task, (dev or train).best_by)
+    return functools.partial(Trainer, config=config, objective=objective, data=data, start=start)
 
 
 def make_objective(config: FinetuneConfig, task: Task, best_by: str | None = None) -> Objective:
@@ -146,6 +127,32 @@ def _make_evaluate(dev: TaskDataset, state: TrainState) -> Evaluate:
         return scores
 
     return evaluate
+
+
+def evaluate_splits(
+    model: FinetunedModel,
+    strategy: tf.distribute.Strategy,
+    datasets: Mapping[str, TaskDataset],
+    chosen: Sequence[tuple[str, str]],
+    folder: str,
+) -> dict[str, TaskDataset]:
+    """Evaluates each (mode, split) that is chosen, with a line for the terminal; see `evaluate`.
+
+    Returns {split: dataset} of those with scores, of the model's own task.
+    """
+    scored = {}
+    for mode, name in chosen:
+        dataset = datasets[name]
+        # RACE's test set has labels; others to predict have none.
+        has_scores = mode == "eval" or task_dataset.is_labelled(dataset)
+        scores, path = evaluate(model, strategy, dataset, folder, scored=has_scores)
+        if devices.is_chief(strategy):
+            numbers = [reports.number(metric, value) for metric, value in scores.items()]
+            words = [f"{dataset.task.name} {name}", *numbers, model.checkpoint.source, path]
+            print(" | ".join(words), flush=True)
+        if has_scores and dataset.task == model.task:
+            scored[name] = dataset
+    return scored
 
 
 def evaluate(

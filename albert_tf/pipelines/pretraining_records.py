@@ -20,7 +20,7 @@ from albert_tf.run_record import RunRecord
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import eval_step
-from albert_tf.train.run_data import Evaluate, Metrics, RunData, Stretch
+from albert_tf.train.run_data import Evaluate, Metrics, PhaseData, RunData
 from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import PretrainConfig
 
@@ -51,7 +51,7 @@ def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequenc
         return input_pipeline.corrupt_error([*train_paths, *eval_paths], error)
 
     return RunData(
-        stretches=plan_phases(config, train_paths, tokenizer),
+        phases=plan_phases(config, train_paths, tokenizer),
         vocabulary=vocabulary,
         tokenizer=tokenizer,
         record=RunRecord(
@@ -125,7 +125,7 @@ def _warn(find_plateau: Callable[[], float], metrics: Metrics, earlier: Sequence
 
 def plan_phases(
     config: PretrainConfig, train_paths: Sequence[str], tokenizer: Tokenizer
-) -> list[Stretch]:
+) -> list[PhaseData]:
     """Gives each phase the records that have its lengths; a run without phases is one.
 
     If the phase before has the same records, it goes on where that ends. Raises `UserError` if
@@ -133,9 +133,9 @@ def plan_phases(
     """
     if not config.phases:
         masking = make_masking(config, train_paths, tokenizer)
-        return [Stretch(config, train_paths, masking=masking)]
+        return [PhaseData(config, train_paths, masking=masking)]
     manifests = manifest.read_all(train_paths)
-    stretches: list[Stretch] = []
+    phases: list[PhaseData] = []
     step = 0
     for number, phase in enumerate(config.split_phases(), 1):
         folders = {folder for folder, x in manifests.items() if _has_lengths(x, phase)}
@@ -147,15 +147,15 @@ def plan_phases(
                 f"{phase.max_predictions_per_seq}. Name such records, too."
             )
         first = 0
-        if stretches and stretches[-1].paths == paths:
-            before = stretches[-1]
+        if phases and phases[-1].paths == paths:
+            before = phases[-1]
             first = (
                 (step + before.offset) * before.config.train_batch_size // phase.train_batch_size
             )
         masking = make_masking(phase, paths, tokenizer)
-        stretches.append(Stretch(phase, paths, first - step, masking))
+        phases.append(PhaseData(phase, paths, first - step, masking))
         step = phase.last_step
-    return stretches
+    return phases
 
 
 def _list_lengths(contents: manifest.Manifest, config: PretrainConfig) -> dict[str, int]:

@@ -73,12 +73,14 @@ def fit(
     strategy, run = devices.choose_strategy(), os.path.join(folder, "run")
     with _naming_arguments(paths):
         cache, names = os.path.join(folder, "cache"), ["train", "dev"]
-        training = finetuning.prepare(data, paths, names, start, overrides, None, cache)
-        is_finished = finetuning.make_trainer(training, run, strategy).run()
+        make_trainer, datasets = finetuning.prepare(
+            data, paths, names, start, overrides, None, cache
+        )
+        is_finished = make_trainer(folder=run, strategy=strategy).run()
     if not is_finished:
         raise KeyboardInterrupt
     tuned = finetuned_model.read_finetuned(run, None, ConfigOverrides())
-    scores, _ = finetuning.evaluate(tuned, strategy, training.datasets["dev"], run, scored=True)
+    scores, _ = finetuning.evaluate(tuned, strategy, datasets["dev"], run, scored=True)
     return run, scores
 
 

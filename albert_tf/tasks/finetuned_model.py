@@ -12,10 +12,11 @@ from albert_tf import files, folders, run_record
 from albert_tf.checkpoints import formats, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
 from albert_tf.data_prep.task_data import data_record, task_cache, task_dataset
+from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import UserError, require
 from albert_tf.kinds import task_table
-from albert_tf.kinds.base import Task, TaskSplit
+from albert_tf.kinds.base import Task
 from albert_tf.run_files import BEST, THRESHOLDS, SplitMetrics, metrics_file
 from albert_tf.tasks import recipes
 from albert_tf.tasks.recipes import ConfigOverrides
@@ -58,9 +59,10 @@ def read_with_data(
     changes: ConfigOverrides,
     *,
     which: str,
+    cache_dir: str,
     vocabulary: str | None = None,
-) -> tuple[FinetunedModel, Tokenizer, dict[str, TaskSplit]]:
-    """Reads a fine-tuned model as `read_finetuned`, its tokenizer, and the splits `names`.
+) -> tuple[FinetunedModel, dict[str, TaskDataset]]:
+    """Reads a fine-tuned model as `read_finetuned`, and the datasets of the splits `names`.
 
     The user's own labels and columns are those of the run, and so are the files, unless the user
     names others; of published tasks, a model of another may predict one. `paths` are {split: its
@@ -81,7 +83,9 @@ def read_with_data(
     tokenizer = read_tokenizer(model.checkpoint, vocabulary)
     if task == model.task:
         data, paths = _recall_data(model.checkpoint.source, data, paths, names)
-    return model, tokenizer, {x: data.locate(task, x, paths) for x in names}
+    splits = {x: data.locate(task, x, paths) for x in names}
+    rest = (tokenizer, cache_dir, model.config)
+    return model, {x: task_cache.read(split, *rest) for x, split in splits.items()}
 
 
 def _recall_data(

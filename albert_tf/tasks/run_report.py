@@ -5,12 +5,12 @@ import json
 import math
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
 from absl import logging
 
 from albert_tf import files, markdown, metrics, run_files, run_record
+from albert_tf.data_prep.task_data import task_cache
 from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 from albert_tf.errors import name_programs
 from albert_tf.kinds import task_table
@@ -26,31 +26,20 @@ _MOST_EVALUATIONS = 20
 Mark = tuple[int, int, str]  # start and end in characters, and what it is
 
 
-class Evaluated(NamedTuple):
-    """A split whose predictions and metrics are in the folder of the run.
-
-    `read_texts` returns {id: texts} of its examples, which may not have their own.
-    """
-
-    name: str
-    dataset: TaskDataset
-    read_texts: Callable[[], Mapping[str, Sequence[str]]]
-
-
-def write(workdir: str, evaluated: Sequence[Evaluated]) -> None:
-    """Writes the page of a run, with those of its splits that are evaluated; says where it is."""
+def write(workdir: str, evaluated: Mapping[str, TaskDataset]) -> None:
+    """Writes the page of a run, with the splits that are evaluated there; says where it is."""
     run, records = run_record.read(workdir), reports.read(workdir)
     assert run.task, "a run of fine-tuning has a task"
     task = task_table.from_header(run.task)
     summary: list[tuple[str, str, str]] = []
     parts: list[str] = []
-    for split in evaluated:
-        path = os.path.join(workdir, run_files.predictions_file(split.name))
-        file = os.path.join(workdir, run_files.metrics_file(split.name))
+    for split, dataset in evaluated.items():
+        path = os.path.join(workdir, run_files.predictions_file(split))
+        file = os.path.join(workdir, run_files.metrics_file(split))
         content = files.read_as(file, SplitMetrics)
         predicted = predictions.read(path)["predictions"]
-        summary += _summarize_split(split, content, predicted)
-        parts += _describe_split(split, content, predicted)
+        summary += _summarize_split(dataset, content, predicted)
+        parts += _describe_split(dataset, content, predicted)
     names = [f"eval_{name}" for name in dict.fromkeys((task.best_by, *task.metrics))]
     known = dict.fromkeys(x for r in records for x in r if x.startswith("eval_"))
     names = [name for name in names if name in known] or [*known][:5]
@@ -144,11 +133,11 @@ def _to_words(name: str) -> str:
 
 
 def _summarize_split(
-    split: Evaluated, content: SplitMetrics, predicted: Predictions
+    dataset: TaskDataset, content: SplitMetrics, predicted: Predictions
 ) -> Iterator[tuple[str, str, str]]:
     """Yields the score that selects checkpoints, with its interval and that of the majority."""
-    task, gold = split.dataset.task, split.dataset.examples
-    name, number = split.dataset.best_by, f"{content['num_examples']:,} examples"
+    task, gold = dataset.task, dataset.examples
+    name, number = dataset.best_by, f"{content['num_examples']:,} examples"
     if name not in content["metrics"]:
         return
     _, statistics = task.kind.learn.score(task, gold, predicted)
@@ -156,22 +145,24 @@ def _summarize_split(
     if name in statistics and len(statistics[name][1]) > 1:
         low, high = metrics.compute_interval(*statistics[name], seed=0)
         note = f"{low:.3g} to {high:.3g} (95 %), {number}"
-    yield f"{name} on {split.name}", f"{content['metrics'][name]:.4g}", note
+    yield f"{name} on {content['split']}", f"{content['metrics'][name]:.4g}", note
     if majority := task.kind.learn.predict_majority(task, gold):
         scores, _ = task.kind.learn.score(task, gold, majority)
         label = next(iter(majority.values()))["prediction"]
-        yield f"baseline on {split.name}", f"{scores[name]:.4g}", f"always {label!r}"
+        yield f"baseline on {content['split']}", f"{scores[name]:.4g}", f"always {label!r}"
 
 
-def _describe_split(split: Evaluated, content: SplitMetrics, predicted: Predictions) -> list[str]:
-    task, gold = split.dataset.task, split.dataset.examples
+def _describe_split(
+    dataset: TaskDataset, content: SplitMetrics, predicted: Predictions
+) -> list[str]:
+    task, gold = dataset.task, dataset.examples
     values = [["metric", "value"], *([n, f"{x:.4g}"] for n, x in content["metrics"].items())]
     return [
-        f"## {markdown.escape(split.name)}",
+        f"## {markdown.escape(content['split'])}",
         _make_section("Scores", values, f"Predicted by {content['checkpoint']}."),
         _describe_labels(content),
         _describe_confusion(task.kind.learn.count_confusions(task, gold, predicted)),
-        _describe_mistakes(split, predicted),
+        _describe_mistakes(dataset, predicted),
     ]
 
 
@@ -210,15 +201,14 @@ def _describe_confusion(confusions: Confusions | None) -> str:
     return _make_section("Confusion", rows, note)
 
 
-def _describe_mistakes(split: Evaluated, predicted: Predictions) -> str:
-    dataset = split.dataset
+def _describe_mistakes(dataset: TaskDataset, predicted: Predictions) -> str:
     task = dataset.task
     mistakes, number = task.kind.learn.find_worst_mistakes(
         task, dataset.examples, predicted, _MOST_MISTAKES
     )
     if not mistakes:
         return "### Mistakes\n\nNone."
-    texts = split.read_texts()
+    texts = task_cache.read_texts(dataset)
     parts = [f"### The worst of {number:,} mistakes"]
     for place, mistake in enumerate(mistakes, 1):
         *others, last = texts.get(mistake.id) or [""]

@@ -25,8 +25,8 @@ from albert_tf.train_config import TrainConfig
 
 
 @dataclasses.dataclass(kw_only=True)
-class Turn:
-    """Updates that have run in one call of the device, and what the duties find out."""
+class LoopState:
+    """Updates that have run in one loop on the device, and what the duties find out."""
 
     first: int  # step before them
     step: int  # after them
@@ -91,55 +91,55 @@ class Loop:
             )
         signals = signal.SIGTERM, signal.SIGINT
         with processes.handling_signals(self._catch, *signals):
-            turn, command = self._catch_up(), None
-            if self.is_chief and not turn.is_last:
+            now, command = self._catch_up(), None
+            if self.is_chief and not now.is_last:
                 command = command_log.begin(self.workdir)
-            turns = self._run_turns()
-            while not turn.is_last:
-                turn = next(turns)
+            states = self._run_updates()
+            while not now.is_last:
+                now = next(states)
                 for duty in self.duties:
-                    if not turn.is_undone:
-                        duty(turn)
-            if turn.is_interrupted:
-                logging.info(f"interrupted at step {turn.step}. Run the same command to resume.")
+                    if not now.is_undone:
+                        duty(now)
+            if now.is_interrupted:
+                logging.info(f"interrupted at step {now.step}. Run the same command to resume.")
             else:
-                logging.info(f"done: step {turn.step}, checkpoints in {self.workdir}")
+                logging.info(f"done: step {now.step}, checkpoints in {self.workdir}")
             is_finished = not self._is_interrupted()
             if command:
                 command_log.end(self.workdir, command, finished=is_finished)
             return is_finished
 
-    def _catch_up(self) -> Turn:
+    def _catch_up(self) -> LoopState:
         """Does what a run that was broken off has left to do at the step where it goes on."""
         step, config = self.state.step, self.state.config
-        turn = Turn(first=step, step=step, is_last=step == config.last_step)
+        now = LoopState(first=step, step=step, is_last=step == config.last_step)
         if self.is_chief:
             # At step 0 nothing was saved: a run that was killed wrote all that stands there.
             reports.truncate(self.workdir, step or -1)
             if training_checkpoint.find_step(self.workdir) == step:
                 training_checkpoint.keep_newest(self.workdir, step, config.keep_checkpoint_max)
         if step == 0 and self.evaluate and self.evaluates_first:
-            self._evaluate(turn)
+            self._evaluate(now)
         elif step and self._is_due(step):
             is_missing = self.is_chief and not reports.has_evaluation(self.workdir, step)
             if self._any_worker(is_missing):
-                self._evaluate(turn)
-        self.keep_best(turn)
-        turn.is_last |= step > 0 and self._is_out_of_patience(step)
-        return turn
+                self._evaluate(now)
+        self.keep_best(now)
+        now.is_last |= step > 0 and self._is_out_of_patience(step)
+        return now
 
-    def _run_turns(self) -> Iterator[Turn]:
-        """Runs updates to the last step; the caller does the duties after each turn."""
+    def _run_updates(self) -> Iterator[LoopState]:
+        """Runs updates to the last step; the caller does the duties after each loop."""
         state, config, loss = self.state, self.state.config, self.state.objective.loss
         run_updates = train_step.make_run_updates(state)
-        # When the first turn was over: it compiles, which tells nothing of the updates to come.
+        # When the first loop was over: it compiles, which tells nothing of the updates to come.
         compiled: tuple[int, float] | None = None
         logging.info(f"update {state.step + 1} compiles the model, which takes a while")
         while True:
-            begin, turn = time.monotonic(), None
+            begin, now = time.monotonic(), None
             # A rollback leaves out data.
             batches = iter(self.train_batches(int(state.position.numpy())))
-            while turn is None or not turn.is_undone:
+            while now is None or not now.is_undone:
                 first = state.step
                 step = find_end(config, first, evaluates=self.evaluate is not None)
                 try:
@@ -147,37 +147,38 @@ class Loop:
                 except tf.errors.InvalidArgumentError as error:
                     raise numerics.explain(error, state.step) from None
                 state.position.assign_add(step - first)
-                now = time.monotonic()
+                end = time.monotonic()
                 record = {
                     "step": step,
                     **losses.means(totals, loss.names),
                     **{x: totals[x] for x in ("learning_rate", "gradient_norm", "weight_norm")},
                     "sequences_per_second": (step - first)
                     * config.train_batch_size
-                    / (now - begin),
+                    / (end - begin),
                 }
                 if compiled:
-                    pace = (now - compiled[1]) / (step - compiled[0])
+                    pace = (end - compiled[1]) / (step - compiled[0])
                     record["seconds_left"] = (config.last_step - step) * pace
-                turn = Turn(first=first, step=step, record=record, is_last=step == config.last_step)
-                yield turn
+                is_last = step == config.last_step
+                now = LoopState(first=first, step=step, record=record, is_last=is_last)
+                yield now
                 begin = time.monotonic()
                 compiled = compiled or (step, begin)
 
-    def report(self, turn: Turn) -> None:
+    def report(self, now: LoopState) -> None:
         """Writes losses, norms and speed, whatever they are."""
-        logging.info(reports.line(turn.record, self.state.config.last_step))
-        self._write(turn.record)
+        logging.info(reports.line(now.record, self.state.config.last_step))
+        self._write(now.record)
 
-    def roll_back(self, turn: Turn) -> None:
+    def roll_back(self, now: LoopState) -> None:
         """Names what is not finite; restores the last checkpoint and leaves out the data since.
 
         They may be the cause. Raises `UserError` if there is no checkpoint, or no rollback is left.
         """
-        names = [name for name, value in turn.record.items() if not math.isfinite(value)]
+        names = [name for name, value in now.record.items() if not math.isfinite(value)]
         if not names:
             return
-        updates = f"the updates {turn.first + 1} to {turn.step}"
+        updates = f"the updates {now.first + 1} to {now.step}"
         what = f"{', '.join(names)}: not finite any more in {updates}"
         position = int(self.state.position.numpy())
         prefix = training_checkpoint.resume(self.checkpoint, self.workdir)
@@ -189,58 +190,58 @@ class Loop:
             )
         self.state.position.assign(position)
         self.rollbacks -= 1
-        turn.is_undone, turn.is_last = True, False
+        now.is_undone, now.is_last = True, False
         if self.is_chief:
             reports.truncate(self.workdir, self.state.step)
         logging.info(f"{what}: back to {prefix}, resuming with the data after batch {position}")
 
-    def notice_signals(self, turn: Turn) -> None:
+    def notice_signals(self, now: LoopState) -> None:
         """Ends the run after SIGTERM or Ctrl-C."""
-        turn.is_interrupted = self._is_interrupted()
-        turn.is_last |= turn.is_interrupted
+        now.is_interrupted = self._is_interrupted()
+        now.is_last |= now.is_interrupted
 
-    def evaluate_when_due(self, turn: Turn) -> None:
+    def evaluate_when_due(self, now: LoopState) -> None:
         """Computes and reports the metrics of the held-out data."""
-        if self._is_due(turn.step) and not turn.is_interrupted:
-            self._evaluate(turn)
+        if self._is_due(now.step) and not now.is_interrupted:
+            self._evaluate(now)
 
-    def keep_best(self, turn: Turn) -> None:
+    def keep_best(self, now: LoopState) -> None:
         """Saves the checkpoint if none before it has a better score."""
-        if not turn.metrics or not self.is_chief:
+        if not now.metrics or not self.is_chief:
             return
         best, by = self._read_best(), self.state.objective.best_by
-        if best is None or best["step"] == turn.step or not best[by] >= turn.metrics[by]:
+        if best is None or best["step"] == now.step or not best[by] >= now.metrics[by]:
             folder = os.path.join(self.workdir, BEST)
-            training_checkpoint.save(self.checkpoint, folder, turn.step, 1)
-            content = {"step": turn.step, **turn.metrics}
+            training_checkpoint.save(self.checkpoint, folder, now.step, 1)
+            content = {"step": now.step, **now.metrics}
             files.write_sealed(os.path.join(folder, BEST_METRICS), content)
 
-    def lose_patience(self, turn: Turn) -> None:
+    def lose_patience(self, now: LoopState) -> None:
         """Ends the run if many evaluations in a row have no better score."""
-        turn.is_last |= bool(turn.metrics) and self._is_out_of_patience(turn.step)
+        now.is_last |= bool(now.metrics) and self._is_out_of_patience(now.step)
 
-    def keep_for_good(self, turn: Turn) -> None:
+    def keep_for_good(self, now: LoopState) -> None:
         """Saves a checkpoint that stays."""
         interval = self.state.config.keep_every
-        if interval and turn.step % interval == 0 and self.is_chief:
+        if interval and now.step % interval == 0 and self.is_chief:
             folder = os.path.join(self.workdir, KEPT)
-            logging.info(f"kept {training_checkpoint.save(self.checkpoint, folder, turn.step)}")
+            logging.info(f"kept {training_checkpoint.save(self.checkpoint, folder, now.step)}")
 
-    def save(self, turn: Turn) -> None:
+    def save(self, now: LoopState) -> None:
         """Saves the checkpoint from which the run resumes."""
         config = self.state.config
-        if self.is_chief and (turn.is_last or turn.step % config.save_checkpoints_steps == 0):
+        if self.is_chief and (now.is_last or now.step % config.save_checkpoints_steps == 0):
             keep = config.keep_checkpoint_max
-            prefix = training_checkpoint.save(self.checkpoint, self.workdir, turn.step, keep)
+            prefix = training_checkpoint.save(self.checkpoint, self.workdir, now.step, keep)
             logging.info(f"saved {prefix}")
 
-    def _evaluate(self, turn: Turn) -> None:
+    def _evaluate(self, now: LoopState) -> None:
         assert self.evaluate
-        turn.metrics = self.evaluate()
+        now.metrics = self.evaluate()
         if self.warn and self.is_chief:
-            self.warn(turn.metrics, reports.read(self.workdir))
-        logging.info(f"evaluation at step {turn.step} | {reports.format_metrics(turn.metrics)}")
-        self._write({"step": turn.step, **{f"eval_{name}": x for name, x in turn.metrics.items()}})
+            self.warn(now.metrics, reports.read(self.workdir))
+        logging.info(f"evaluation at step {now.step} | {reports.format_metrics(now.metrics)}")
+        self._write({"step": now.step, **{f"eval_{name}": x for name, x in now.metrics.items()}})
 
     def _is_due(self, step: int) -> bool:
         """Whether there is an evaluation after `step`."""

@@ -23,8 +23,8 @@ Metrics = Mapping[str, float]
 Warn = Callable[[Metrics, Sequence[Metrics]], None]
 
 
-class Stretch(NamedTuple):
-    """Updates with one config and one set of records: a run, or a phase of one.
+class PhaseData(NamedTuple):
+    """Updates with one config and one set of records: a phase of a run, or all of it.
 
     Attributes:
         offset: the number of the first batch in the records, less that in the run.
@@ -35,7 +35,6 @@ class Stretch(NamedTuple):
     paths: Sequence[str]
     offset: int = 0
     masking: OnlineMasking | None = None
-    group_by_length: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +42,7 @@ class RunData:
     """What a run reads.
 
     Attributes:
-        stretches: one after the other.
+        phases: one after the other.
         vocabulary: the folder of the records' vocabulary.
         tokenizer: of this vocabulary.
         record: what the run keeps of its config and data; what must be the same on resume.
@@ -54,7 +53,7 @@ class RunData:
             `metrics.jsonl`, too.
     """
 
-    stretches: Sequence[Stretch]
+    phases: Sequence[PhaseData]
     vocabulary: str
     tokenizer: Tokenizer
     record: RunRecord
@@ -76,25 +75,26 @@ class RunData:
         msgspec.structs.replace(self.record, **more).write(folder)
 
 
-def distribute_batches(state: TrainState, stretch: Stretch, position: int = 0):
+def distribute_batches(state: TrainState, phase: PhaseData, position: int = 0):
     """Returns endless batches for the replicas, from a position of the run on."""
     config = state.config
+    groups = getattr(config, "group_by_length", False)  # of fine-tuning
     make_batches = functools.partial(
         input_pipeline.train_batches,
-        stretch.paths,
+        phase.paths,
         batch_size=config.train_batch_size,
         seed=config.seed,
         shuffle_buffer_size=config.shuffle_buffer_size,
-        position=position + stretch.offset,
-        group_by_length=state.features if stretch.group_by_length else None,
+        position=position + phase.offset,
+        group_by_length=state.features if groups else None,
     )
-    if stretch.masking:
+    if phase.masking:
         make_batches = functools.partial(
             online_masking.number_rows,
             make_batches,
-            position=position + stretch.offset,
+            position=position + phase.offset,
             step=state.step,
-            num_records=sum(manifest.count_examples(stretch.paths)),
+            num_records=sum(manifest.count_examples(phase.paths)),
         )
     return input_pipeline.distribute(
         state.strategy,
@@ -102,5 +102,5 @@ def distribute_batches(state: TrainState, stretch: Stretch, position: int = 0):
         state.features,
         buckets=state.buckets,
         static_shapes=devices.needs_static_shapes(state.strategy),
-        masking=stretch.masking,
+        masking=phase.masking,
     )

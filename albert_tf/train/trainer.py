@@ -29,13 +29,13 @@ from albert_tf.train import (
     train_state,
 )
 from albert_tf.train.loop import Loop
-from albert_tf.train.run_data import RunData, Stretch
+from albert_tf.train.run_data import PhaseData, RunData
 from albert_tf.train.start import NEW, Start, check_vocabulary
 from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import TrainConfig
 
 # Sets the first weights; returns their source, for the log, and values for `run.json`.
-Begin = Callable[[TrainState, Stretch], tuple[str, dict[str, Any]]]
+Begin = Callable[[TrainState, PhaseData], tuple[str, dict[str, Any]]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class Trainer:
             else:
                 begin = self._initialize
             try:
-                return self._run_stretches(begin, track)
+                return self._run_phases(begin, track)
             except input_pipeline.DAMAGED as error:
                 raise self.data.explain(error) from None
 
@@ -97,7 +97,7 @@ class Trainer:
             "it: it is for servers.",
         )
         data, strategy = self.data, self.strategy
-        for config in (self.config, *(stretch.config for stretch in data.stretches)):
+        for config in (self.config, *(phase.config for phase in data.phases)):
             devices.check_batch(config, strategy)
         identity = data.record.identify(type(self.config))
         values = run_record.flatten({**identity, **config_io.to_dict(self.config)})
@@ -118,31 +118,31 @@ class Trainer:
     def _make_state(self, config: TrainConfig) -> TrainState:
         return train_state.make_train_state(config, self.strategy, self.objective)
 
-    def _run_stretches(self, begin: Begin, track: trackers.Track) -> bool:
-        """Trains to the end of each stretch; returns whether it came there."""
-        stretches, first = self.data.stretches, 0
+    def _run_phases(self, begin: Begin, track: trackers.Track) -> bool:
+        """Trains to the end of each phase; returns whether it came there."""
+        phases, first = self.data.phases, 0
         if before := run_record.find(self.folder):
             for change in before.history:
                 logging.info(str(change))
         step = training_checkpoint.find_step(self.folder)
-        for number, stretch in enumerate(stretches, 1):
-            last = stretch.config.last_step
-            if step < last or stretch is stretches[-1]:
-                if len(stretches) > 1:
-                    _log_phase(stretch, f"{number} of {len(stretches)}", first)
-                if not self._run_stretch(stretch, begin, track):
+        for number, phase in enumerate(phases, 1):
+            last = phase.config.last_step
+            if step < last or phase is phases[-1]:
+                if len(phases) > 1:
+                    _log_phase(phase, f"{number} of {len(phases)}", first)
+                if not self._run_phase(phase, begin, track):
                     return False
                 begin = self._resume
             first = last
         return True
 
-    def _run_stretch(self, stretch: Stretch, begin: Begin, track: trackers.Track) -> bool:
-        """Trains to the end of a stretch; returns whether it came there."""
-        config = stretch.config
+    def _run_phase(self, phase: PhaseData, begin: Begin, track: trackers.Track) -> bool:
+        """Trains to the end of a phase; returns whether it came there."""
+        config = phase.config
         if self.debug_nans:
             config = dataclasses.replace(config, jit_compile=False)  # XLA checks nothing
         state = self._make_state(config)
-        source, more = begin(state, stretch)
+        source, more = begin(state, phase)
         self.start.release()
         if devices.is_chief(self.strategy):
             self.data.write(self.folder, **more)
@@ -155,7 +155,7 @@ class Trainer:
             state=state,
             workdir=self.folder,
             checkpoint=state.make_checkpoint(),
-            train_batches=functools.partial(run_data.distribute_batches, state, stretch),
+            train_batches=functools.partial(run_data.distribute_batches, state, phase),
             evaluate=make_evaluate(state) if make_evaluate else None,
             warn=self.data.warn,
             track=track,
@@ -163,7 +163,7 @@ class Trainer:
         )
         return loop.run()
 
-    def _resume(self, state: TrainState, stretch: Stretch) -> tuple[str, dict[str, Any]]:
+    def _resume(self, state: TrainState, phase: PhaseData) -> tuple[str, dict[str, Any]]:
         prefix = training_checkpoint.resume(state.make_checkpoint(), self.folder)
         if before := run_record.find(self.folder):
             self.start.check_resumed(self.folder, before.start, state.config)
@@ -177,7 +177,7 @@ class Trainer:
         )
         return self._resume
 
-    def _take_weights(self, state: TrainState, stretch: Stretch) -> tuple[str, dict[str, Any]]:
+    def _take_weights(self, state: TrainState, phase: PhaseData) -> tuple[str, dict[str, Any]]:
         data, start = self.data, self.start
         weights = start.read(state.config)
         model_checkpoint.log_summary(weights)
@@ -185,15 +185,15 @@ class Trainer:
         start.assign(weights, state)
         return weights.source, {"start": start.describe(weights)}
 
-    def _initialize(self, state: TrainState, stretch: Stretch) -> tuple[str, dict[str, Any]]:
+    def _initialize(self, state: TrainState, phase: PhaseData) -> tuple[str, dict[str, Any]]:
         if initialize := self.objective.initialize:
-            initialize(state.model, state.config, stretch.paths, self.data.tokenizer)
+            initialize(state.model, state.config, phase.paths, self.data.tokenizer)
         return "new weights", {"start": FirstWeights()}
 
 
-def _log_phase(stretch: Stretch, name: str, first: int) -> None:
-    config = stretch.config
+def _log_phase(phase: PhaseData, name: str, first: int) -> None:
+    config = phase.config
     logging.info(
         f"phase {name}: steps {first} to {config.last_step}, "
-        f"{config.train_batch_size} x {config.max_seq_length} tokens, {len(stretch.paths)} files"
+        f"{config.train_batch_size} x {config.max_seq_length} tokens, {len(phase.paths)} files"
     )

@@ -259,12 +259,13 @@ def read(
     return dataset._replace(origin=data_record.describe(split, find_files(split)))
 
 
-def read_texts(split: TaskSplit, dataset: task_dataset.TaskDataset) -> dict[str, tuple[str, ...]]:
+def read_texts(dataset: task_dataset.TaskDataset) -> dict[str, tuple[str, ...]]:
     """Returns the texts of the examples: those of tags and of questions are in the dataset."""
     if "text" in dataset.examples[0]:
         return {row["id"]: (row["text"],) for row in dataset.examples}
     if "question" in dataset.examples[0]:
         return {row["id"]: (row["question"], row["context"]) for row in dataset.examples}
+    split = data_record.restore(dataset.origin, dataset.task, dataset.manifest["settings"]["split"])
     return {example.id: example.texts for example in read_examples(split)}
 
 

@@ -12,7 +12,6 @@ from absl import logging
 
 from albert_tf import files, folders, markdown, provenance
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel
-from albert_tf.data_prep.task_data import task_cache
 from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 from albert_tf.errors import UserError
 from albert_tf.export import export_source, litert, model_card
@@ -115,15 +114,20 @@ def read(arguments: Int8Arguments) -> EvaluatedModel:
     """Reads the model and prepares its data before anything slow starts."""
     paths = {"train": arguments.train_file, "dev": arguments.dev_file}
     changes = ConfigOverrides(overrides=arguments.overrides)
-    model, tokenizer, splits = finetuned_model.read_with_data(
-        arguments.checkpoint, arguments.data, paths, ["dev"], changes, which=arguments.which
+    model, datasets = finetuned_model.read_with_data(
+        arguments.checkpoint,
+        arguments.data,
+        paths,
+        ["dev"],
+        changes,
+        which=arguments.which,
+        cache_dir=arguments.cache_folder,
     )
     config = ExportConfig(source=SourceConfig(checkpoint=arguments.checkpoint), text=False)
     run_config = inference.run_all_layers(model.config)
     exported = export_source.choose(config, model.checkpoint, model.task, run_config)
     check_kind(exported)
-    dev = task_cache.read(splits["dev"], tokenizer, arguments.cache_folder, model.config)
-    return EvaluatedModel(exported, model, dev)
+    return EvaluatedModel(exported, model, datasets["dev"])
 
 
 def check_kind(model: ExportedModel) -> None:

@@ -14,7 +14,7 @@ from albert_tf.pipelines import pretraining_evaluation, pretraining_records
 from albert_tf.records import input_pipeline, manifest, online_masking
 from albert_tf.tokenizers import tokenization
 from albert_tf.train import run_data
-from albert_tf.train.run_data import Stretch
+from albert_tf.train.run_data import PhaseData
 from albert_tf.train_config import Phase
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -45,8 +45,8 @@ def read_batches(data, number=10, strategy=None, position=0, **changes):
     paths = [f"{data}/{name}" for name in tiny_run.TRAIN]
     tokenizer = tokenization.load(f"{data}/{manifest.VOCABULARY}")
     masking = pretraining_records.make_masking(config, paths, tokenizer)
-    stretch = Stretch(config, paths, masking=masking)
-    batches = iter(run_data.distribute_batches(state, stretch, position))
+    phase = PhaseData(config, paths, masking=masking)
+    batches = iter(run_data.distribute_batches(state, phase, position))
     taken = [next(batches) for _ in range(number)]
     local = strategy.experimental_local_results
     return [{name: np.concatenate(local(x)) for name, x in batch.items()} for batch in taken]

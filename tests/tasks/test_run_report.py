@@ -2,11 +2,13 @@
 
 import json
 import re
+from unittest import mock
 
 import pytest
 import tiny_tasks
 
 from albert_tf import files
+from albert_tf.data_prep.task_data import task_cache
 from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 from albert_tf.kinds import task_table
 from albert_tf.run_record import FirstWeights, RunRecord
@@ -49,16 +51,17 @@ def write_run(folder, task, rows):
     values = [{"loss": 2.5}, {"eval_accuracy": 0.25}, {"loss": 1.25}, {"eval_accuracy": 0.5}]
     write_records(folder, [{"step": 2 + k // 2 * 2, **x} for k, x in enumerate(values)])
     texts = {row["id"]: (HOSTILE, "w" * 900) for row in gold}
-    return run_report.Evaluated("dev", TaskDataset("", {}, task, gold), lambda: texts)
+    return {"dev": TaskDataset("", {}, task, gold)}, texts
 
 
 def write_page(tmp_path, labels, rows):
     task = task_table.make_own("classification", labels)
     run = tmp_path / "run"
-    evaluated = write_run(run, task, rows)
+    evaluated, texts = write_run(run, task, rows)
     command_log.begin(str(run))  # of a process that was killed
     command_log.end(str(run), command_log.begin(str(run)), finished=True)
-    run_report.write(str(run), [evaluated])
+    with mock.patch.object(task_cache, "read_texts", lambda dataset: texts):
+        run_report.write(str(run), evaluated)
     return run / "report.md"
 
 
