@@ -64,8 +64,8 @@ def save(
 def keep_newest(directory: str, step: int, keep: int | None) -> None:
     """Removes checkpoints but the newest; with that of `step` `keep` stay. None keeps all.
 
-    A run that is killed may leave more of them, their data without an index, or in a store the
-    folder in which TensorFlow collects the parts of one. That of a later step is left alone: the
+    A run that is killed may leave more of them, their data without an index, or the folder in which
+    TensorFlow collects the parts of one. In a store, that of a later step is left alone: the
     machine that this run replaces may still be writing it.
     """
     others = sorted(_list_steps(directory).keys() - {step})
@@ -78,9 +78,9 @@ def keep_newest(directory: str, step: int, keep: int | None) -> None:
     for name in sorted(tf.io.gfile.listdir(directory), reverse=True):  # an index first
         if (match := pattern.fullmatch(name)) and match[1] not in kept:
             tf.io.gfile.remove(os.path.join(directory, name))
-    for name in tf.io.gfile.listdir(directory) if files.is_remote(directory) else ():
-        match = re.fullmatch(rf"{re.escape(NAME)}-(\d+)_temp/?", name)
-        if match and int(match[1]) <= step:
+    pattern = re.compile(rf"({_UNFINISHED}|{re.escape(NAME)}-(\d+))_temp/?")
+    for name in tf.io.gfile.listdir(directory):
+        if (match := pattern.fullmatch(name)) and int(match[2] or 0) <= step:
             with contextlib.suppress(tf.errors.NotFoundError):  # TensorFlow was faster
                 tf.io.gfile.rmtree(os.path.join(directory, name))
 
