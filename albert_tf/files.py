@@ -170,7 +170,7 @@ def parse_as(content: bytes, kind: type[T], path: str) -> T:
             )
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: {error}. Restore it.") from None
+        raise UserError(f"{path} is damaged: {error}. Use the original file.") from None
 
 
 def read_object(path: str, name: str) -> dict[str, Any]:

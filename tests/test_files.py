@@ -107,8 +107,8 @@ class Written(msgspec.Struct):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"steps": [1, "2"]}', "is damaged: Expected `int`, got `str` - at `$.steps[1]`. Restore"),
-        ('{"step": []}', "is damaged: Object missing required field `steps`. Restore it."),
+        ('{"steps": [1, "2"]}', "is damaged: Expected `int`, got `str` - at `$.steps[1]`. Use"),
+        ('{"step": []}', "is damaged: Object missing required field `steps`. Use the "),
         ('{"steps": [1', "is not JSON"),
         ("[" * 99_999, "is damaged: maximum recursion depth exceeded"),
     ],

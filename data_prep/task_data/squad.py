@@ -1,9 +1,9 @@
 """Reads SQuAD 1.1 and 2.0."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+import msgspec
 import tensorflow as tf
 
 from albert_tf import files
@@ -13,7 +13,31 @@ from albert_tf.kinds.base import TaskSplit
 from albert_tf.kinds.spans.span_features import Answer, Question
 
 VERSIONS = {"squad1": "v1.1", "squad2": "v2.0"}
-_NAMES = {bool: "true or false", int: "a whole number", list: "a list", str: "a text"}
+
+
+class _Answer(msgspec.Struct):
+    text: str
+    answer_start: int
+
+
+class _Entry(msgspec.Struct):
+    id: str | int
+    question: str
+    answers: list[_Answer] = []
+    is_impossible: bool = False
+
+
+class _Paragraph(msgspec.Struct):
+    context: str
+    qas: list[_Entry]
+
+
+class _Article(msgspec.Struct):
+    paragraphs: list[_Paragraph]
+
+
+class _File(msgspec.Struct):
+    data: list[_Article]
 
 
 def find_files(split: TaskSplit, data_dir: str) -> list[str]:
@@ -32,48 +56,18 @@ def read(split: TaskSplit, paths: Sequence[str]) -> tuple[list[Question], int]:
     without an answer though the task has none, or without a label.
     """
     [path] = paths
-    content = files.read_json(path, "questions")
     questions: list[Question] = []
-    try:
-        for context, entry in _iterate_entries(content):
-            questions.append(_parse_question(context, entry))
-            _check(questions[-1], path, may_be_none=span.may_be_none(split.task.kind))
-    except (AttributeError, KeyError, TypeError) as error:
-        where = f"what comes after question {questions[-1].id}" if questions else "the beginning"
-        raise UserError(
-            f"{path}: {where} is not as in SQuAD's files ({type(error).__name__}: {error}). "
-            "Make it like the official ones."
-        ) from None
+    for article in files.read_as(path, _File, "questions").data:
+        for paragraph in article.paragraphs:
+            for entry in paragraph.qas:
+                answers = tuple(Answer(x.text, x.answer_start) for x in entry.answers)
+                about = (answers, entry.is_impossible, entry.is_impossible or bool(answers))
+                question = Question(str(entry.id), entry.question, paragraph.context, *about)
+                _check(question, path, may_be_none=span.may_be_none(split.task.kind))
+                questions.append(question)
     if split.name == "train":
         _check_labels(questions, path)
     return questions, 0
-
-
-def _iterate_entries(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for article in _get(content, "data", list):
-        for paragraph in _get(article, "paragraphs", list):
-            context = _get(paragraph, "context", str)
-            for entry in _get(paragraph, "qas", list):
-                yield context, entry
-
-
-def _parse_question(context: str, entry: dict[str, Any]) -> Question:
-    is_impossible = _get({"is_impossible": False, **entry}, "is_impossible", bool)
-    answers = tuple(
-        Answer(_get(answer, "text", str), _get(answer, "answer_start", int))
-        for answer in _get({"answers": [], **entry}, "answers", list)
-    )
-    labelled = is_impossible or bool(answers)
-    name = str(_get(entry, "id", str, int))
-    return Question(name, _get(entry, "question", str), context, answers, is_impossible, labelled)
-
-
-def _get(entry: Mapping[str, Any], key: str, *kinds: type) -> Any:
-    value = entry[key]
-    if type(value) not in kinds:
-        names = " or ".join(_NAMES[kind] for kind in kinds)
-        raise TypeError(f"{key!r} is {repr(value)[:40]}, not {names}")
-    return value
 
 
 def _check(question: Question, path: str, *, may_be_none: bool) -> None:

@@ -70,19 +70,28 @@ def test_both_versions_are_read(read):
     ("content", "expected"),
     [
         ("{", "is not JSON"),
-        ("[]", "the beginning is not as in SQuAD's files"),
+        ("[]", "Expected `object`, got `array`"),
         ({"data": []}, "has no examples"),
-        (official({"id": "q1"}), "KeyError: 'question'"),
-        (official(entry(), {"question": "?"}), "what comes after question q1 is not"),
-        (official(entry(question=3)), "'question' is 3"),
-        (official(entry(answers=[{"text": "a", "answer_start": 1.5}])), "TypeError"),
+        (
+            official({"id": "q1"}),
+            "field `question` - at `$.data[0].paragraphs[0].qas[0]`",
+        ),
+        (
+            official(entry(), {"question": "?"}),
+            "field `id` - at `$.data[0].paragraphs[0].qas[1]`",
+        ),
+        (official(entry(question=3)), "got `int` - at `$.data[0].paragraphs[0].qas[0].question`"),
+        (
+            official(entry(answers=[{"text": "a", "answer_start": 1.5}])),
+            "got `float`",
+        ),
         (official(entry(), entry()), "the id 'q1' is there 2 times"),
         (official(entry(answers=[{**SATURDAY, "answer_start": 15}])), "'a mat' is not in its"),
         (official(entry(answers=[{**SATURDAY, "answer_start": -6}])), "at answer_start=-6"),
         (official(entry(answers=[{"text": " ", "answer_start": 3}])), "has an empty answer"),
         (official(entry(is_impossible=True)), "is_impossible and has answers"),
-        (official(entry(is_impossible="false")), "'is_impossible' is 'false', not true or false"),
-        (official(entry(answers={})), "'answers' is {}, not a list"),
+        (official(entry(is_impossible="false")), "Expected `bool`, got `str`"),
+        (official(entry(answers={})), "Expected `array`, got `object`"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(read, content, expected):
