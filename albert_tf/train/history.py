@@ -46,14 +46,6 @@ def read_config(workdir: str, continue_from: str, cls: type[T]) -> T:
     return config_io.from_dict(cls, run_record.read(run).config, os.path.join(run, RUN))
 
 
-def lost_source_error(workdir: str) -> UserError:
-    """Returns the error for a run that was killed before it had copied the other's checkpoint."""
-    return UserError(
-        f"{workdir} was to go on from another run, and has no checkpoint yet. Name that run "
-        "again with --continue_from, or take another --output_dir."
-    )
-
-
 def go_on(state: TrainState, workdir: str, data: RunData, path: str, which: str | None) -> None:
     """Sets the state to the checkpoint of another run, and saves it in the folder of this one.
 

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import hashlib
-from typing import Any
 
 from absl import logging
 
@@ -45,11 +44,6 @@ class Start:
         names = ("init_checkpoint", "continue_from", "grow_from")
         if len(named := [f"--{name}" for name in names if getattr(self, name)]) > 1:
             raise UserError(f"{' and '.join(named)} exclude each other. Name one.")
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The flags, which all workers must have in common."""
-        return {f"--{name}": value for name, value in dataclasses.asdict(self).items()}
 
     @property
     def name(self) -> str | None:

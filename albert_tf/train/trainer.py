@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,7 +12,7 @@ from absl import logging
 
 from albert_tf import config_io, folders, run_record
 from albert_tf.checkpoints import model_checkpoint, tf_checkpoint, training_checkpoint
-from albert_tf.errors import require
+from albert_tf.errors import UserError, require
 from albert_tf.lazy_tensorflow import PACKS_ONCE
 from albert_tf.objectives.objective import Objective
 from albert_tf.records import input_pipeline
@@ -67,9 +67,14 @@ class Trainer:
         Raises `UserError` if data, config, start and folder do not agree (nothing was written
         then), or if a loss, a gradient or a weight is not finite any more.
         """
-        folder, tracked = self.folder, trackers.tracking(self.tracker, self.folder, self.config)
         self._check()
-        with self._locked(), numerics.checking(self.debug_nans), tracked as track:
+        folder = self.folder
+        with contextlib.ExitStack() as stack:
+            if devices.is_chief(self.strategy):  # which alone writes there
+                stack.enter_context(folders.locking(folder))
+                folders.remove_temporaries(folder)
+            stack.enter_context(numerics.checking(self.debug_nans))
+            track = stack.enter_context(trackers.tracking(self.tracker, folder, self.config))
             before = self.data.record.find_same(folder, type(self.config))
             begin: Begin
             if newest := training_checkpoint.find_newest(folder):
@@ -79,7 +84,10 @@ class Trainer:
             elif self.start.continue_from:
                 begin = self._go_on()
             elif before and before.history:
-                raise history.lost_source_error(folder)
+                raise UserError(
+                    f"{folder} was to go on from another run, and has no checkpoint yet. Name that "
+                    "run again with --continue_from, or take another --output_dir."
+                )
             elif self.start.name:
                 begin = self._take_weights  # those of --grow_from are grown
             else:
@@ -101,19 +109,10 @@ class Trainer:
             devices.check_batch(config, strategy)
         identity = data.record.identify(type(self.config))
         values = run_record.flatten({**identity, **config_io.to_dict(self.config)})
-        multi_worker.check_same(strategy, {**values, **self.start.options, **data.held_out})
+        flags = {f"--{name}": x for name, x in dataclasses.asdict(self.start).items()}
+        multi_worker.check_same(strategy, {**values, **flags, **data.held_out})
         tf_checkpoint.check_path(self.folder)
         reports.read(self.folder)  # refuses a damaged line
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Within, no other process trains in the folder; only the chief writes there."""
-        if not devices.is_chief(self.strategy):
-            yield
-            return
-        with folders.locking(self.folder):
-            folders.remove_temporaries(self.folder)
-            yield
 
     def _make_state(self, config: TrainConfig) -> TrainState:
         return train_state.make_train_state(config, self.strategy, self.objective)

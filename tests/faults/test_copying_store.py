@@ -13,7 +13,7 @@ import pytest
 import subjects
 import tensorflow as tf
 
-from albert_tf import files
+from albert_tf import files, folders
 from albert_tf.checkpoints import training_checkpoint
 from albert_tf.errors import UserError
 
@@ -60,7 +60,7 @@ def test_a_folder_that_is_copied_in_part_is_noticed(tmp_path, name):
         shutil.copytree(inner, tmp_path / "old")
         made.parent.mkdir(parents=True, exist_ok=True)
         with copying_store(last), pytest.raises(Killed):
-            files._rename_folder(str(tmp_path / "old"), str(made))
+            folders._rename_folder(str(tmp_path / "old"), str(made))
         shutil.rmtree(tmp_path / "old")
         outcomes.append(subjects.judge(lambda folder=folder: subject.read(folder), expected))
     assert {outcome for outcome, _ in outcomes} == {subjects.NOTICED}, outcomes
