@@ -1,13 +1,5 @@
 """`manifest.json` describes a folder of records: `data_prep` writes it, training checks it.
 
-    {"format": 1,
-     "settings": {"sentence_task": "sop", "max_seq_length": 512, ...},
-     "vocabulary": {"size": 30000, "sha256": "..."},
-     "files": {"train-00000-00.tfrecord": 1234, ...},       name -> number of examples
-     "bytes": {"train-00000-00.tfrecord": 567890, ...},     name -> size
-     "statistics": {...},
-     "sha256": "..."}                                       of all that
-
 The vocabulary itself lies beside it, in `vocabulary/`.
 """
 
@@ -29,15 +21,15 @@ REMAKE = (
 
 class _Manifest(TypedDict):
     format: Literal[1]
-    settings: dict[str, Any]
-    vocabulary: dict[str, int | str]
-    files: dict[str, int]
+    settings: dict[str, Any]  # {"sentence_task": "sop", "max_seq_length": 512, ...}
+    vocabulary: dict[str, int | str]  # {"size": 30000, "sha256": ...}
+    files: dict[str, int]  # {name: number of examples}
 
 
 class Manifest(_Manifest, total=False):
     """The content of `manifest.json`; records of other programs need not have all of it."""
 
-    bytes: dict[str, int]
+    bytes: dict[str, int]  # {name: size}
     statistics: dict[str, Any]
 
 

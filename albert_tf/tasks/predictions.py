@@ -1,12 +1,4 @@
-"""Predictions files: written, read and scored. One holds a model's predictions of one split.
-
-    {"task": "mrpc", "kind": "classification", "labels": ["0", "1"], "split": "dev",
-     "checkpoint": "run/best/model-115", "data": {...},
-     "predictions": {"0": {"prediction": "1", "probabilities": [0.25, 0.75]}, ...}}
-
-What a prediction is, the module of its kind says; "data" are the files (see `data_record`). The
-checkpoint of an ensemble is the list of the checkpoints of its members.
-"""
+"""Predictions files: written, read and scored. One holds a model's predictions of one split."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
@@ -26,12 +18,12 @@ class _PredictionsFile(TypedDict):
     kind: str
     labels: list[str]
     split: str
-    checkpoint: str | list[str]
-    predictions: dict[str, dict[str, Any]]
+    checkpoint: str | list[str]  # of an ensemble, those of its members
+    predictions: dict[str, dict[str, Any]]  # {id: see the module of the kind}
 
 
 class PredictionsFile(_PredictionsFile, total=False):
-    """The content of a predictions file."""
+    """The content of a predictions file; `data` are the files (see `data_record`)."""
 
     data: dict[str, Any]
 
