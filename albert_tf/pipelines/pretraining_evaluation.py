@@ -64,7 +64,7 @@ def recall_files(path: str) -> list[str]:
 
     There are none without a run. Raises `UserError` if they have changed.
     """
-    run = run_record.find_run(path)
+    run = run_record.find(path)
     recorded = run.data if run else {}
     data_record.check(recorded.get("manifests", {}), "held-out", "--eval_files")
     return list(recorded.get("eval_files", ()))
@@ -178,7 +178,7 @@ def _check_records(
         f"the records in {folder} have max_seq_length={length}, over the model's "
         f"max_position_embeddings {longest}. Create them with --max_seq_length of the model.",
     )
-    run = run_record.find_run(checkpoint.source)
+    run = run_record.find(checkpoint.source)
     require(
         (run and run.words) in (None, pretraining_records.read_words(path)),
         f"the records in {folder} tell other words apart than {checkpoint.source}. Make them with "

@@ -95,7 +95,7 @@ def _recall_data(
 
     Raises `UserError` if a file of one of the splits `names` is gone or has changed.
     """
-    run = run_record.find_run(prefix)
+    run = run_record.find(prefix)
     recorded = run.data if run else {}
     if "train" not in recorded:  # or a run of pre-training
         return data, paths
@@ -127,7 +127,7 @@ def _recall_data(
 
 def read_task_name(path: str) -> str | None:
     """The name of the task of a run, of which the folder or a checkpoint is named."""
-    run = run_record.find_run(path)
+    run = run_record.find(path)
     return str(run.task["task"]) if run and run.task else None
 
 

@@ -42,7 +42,7 @@ def find_run(path: str, which: str = NEWEST) -> tuple[str, str]:
 
 def read_config(workdir: str, continue_from: str, cls: type[T]) -> T:
     """The config with which a run goes on: its own if it has begun."""
-    run = workdir if run_record.is_run(workdir) else find_run(continue_from)[0]
+    run = run_record.find_folder(workdir) or find_run(continue_from)[0]
     return config_io.from_dict(cls, run_record.read(run).config, os.path.join(run, RUN))
 
 
