@@ -110,7 +110,8 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
     identity = json.dumps(_describe_records(split, paths, tokenizer, lengths), sort_keys=True)
     name = f"{task.name}-{split.name}-{_sha256(identity.encode())[:16]}"
     folder = os.path.join(cache_dir, name)
-    if _is_complete(folder):
+    marker = os.path.join(folder, manifest.NAME)  # in a store, files appear one after the other
+    if tf.io.gfile.exists(marker):
         logging.info(f"{task.name} {split.name}: {folder} is there already.")
         _warn_of_losses(manifest.read(folder)["statistics"])
         return folder
@@ -118,7 +119,7 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
     token_lengths.check(lengths, task.kind)
     if split.holds_out and split.name == "dev":
         logging.info(f"{paths[0]}: {len(examples):,} examples are held out as dev.")
-    if tf.io.gfile.exists(folder) and not _is_complete(folder):
+    if tf.io.gfile.exists(folder) and not tf.io.gfile.exists(marker):
         tf.io.gfile.rmtree(folder)
     # Another program may make the same folder in the meantime.
     already_made = contextlib.suppress(tf.errors.AlreadyExistsError)
@@ -323,7 +324,3 @@ def _check_ids(examples: Sequence[Any], paths: Sequence[str]) -> None:
     name, count = Counter(example.id for example in examples).most_common(1)[0]
     problem = f"the id {name!r} is there {count} times, but predictions are kept by id."
     require(count == 1, f"{place}: {problem}")
-
-
-def _is_complete(folder: str) -> bool:
-    return tf.io.gfile.exists(os.path.join(folder, manifest.NAME))
