@@ -95,7 +95,7 @@ def test_a_page_says_what_was_run_and_what_is_wrong(tmp_path, monkeypatch):
     # A copy without what only training writes.
     for name in ("commands.jsonl", "metrics.jsonl"):
         (tmp_path / "run" / name).unlink()
-    run_report.write(str(tmp_path / "run"), [])
+    run_report.write(str(tmp_path / "run"), {})
     assert "training loss" not in (tmp_path / "run/report.md").read_text()
 
 

@@ -29,7 +29,7 @@ def test_the_time_left_leaves_out_what_compiling_takes(monkeypatch):
 
     monkeypatch.setattr(loop.time, "monotonic", lambda: now)
     monkeypatch.setattr(train_step, "make_run_updates", lambda _: run_updates)
-    turns = loop.Loop(
+    states = loop.Loop(
         state=state,
         workdir="",
         checkpoint=None,
@@ -37,16 +37,16 @@ def test_the_time_left_leaves_out_what_compiling_takes(monkeypatch):
         evaluate=None,
         warn=None,
         track=None,
-    )._run_turns()
+    )._run_updates()
     records = []
-    for turn in turns:
-        records.append(turn.record)
-        if turn.is_last:
+    for state in states:
+        records.append(state.record)
+        if state.is_last:
             break
         now += BETWEEN  # its duties: evaluating, saving
     assert [record["step"] for record in records] == [2, 4, 6, 8]
     assert "seconds_left" not in records[0]
-    # At the rate since the first turn and its duties were over.
+    # At the rate since the first state and its duties were over.
     expected = [4 * UPDATE, 2 * (4 * UPDATE + BETWEEN) / 4, 0]
     assert [record["seconds_left"] for record in records[1:]] == pytest.approx(expected)
     rates = [record["sequences_per_second"] for record in records]
