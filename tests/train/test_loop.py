@@ -39,14 +39,14 @@ def test_the_time_left_leaves_out_what_compiling_takes(monkeypatch):
         track=None,
     )._run_updates()
     records = []
-    for state in states:
-        records.append(state.record)
-        if state.is_last:
+    for reached in states:
+        records.append(reached.record)
+        if reached.is_last:
             break
         now += BETWEEN  # its duties: evaluating, saving
     assert [record["step"] for record in records] == [2, 4, 6, 8]
     assert "seconds_left" not in records[0]
-    # At the rate since the first state and its duties were over.
+    # At the rate since the first loop and its duties were over.
     expected = [4 * UPDATE, 2 * (4 * UPDATE + BETWEEN) / 4, 0]
     assert [record["seconds_left"] for record in records[1:]] == pytest.approx(expected)
     rates = [record["sequences_per_second"] for record in records]
