@@ -3,8 +3,8 @@
 What a function here has written is on the disk when it returns: it survives a loss of power. A
 store of objects keeps what it has accepted.
 
-Checksums of formats that have none: a JSON object that is replaced while its folder lives holds its
-own (`write_sealed`); a folder that appears as a whole has `sha256.json`, {name: hash}.
+Checksums of formats that have none: a JSON object that is written while its folder lives holds its
+own (`seal`); a folder that appears as a whole has `sha256.json`, {name: hash}.
 """
 
 import contextlib
@@ -214,9 +214,13 @@ def to_json(value: Any) -> bytes:
 
 
 def write_sealed(path: str, value: Any) -> None:
-    """Writes a struct or a JSON object with the SHA-256 of its values, which `read_as` checks."""
+    write_json(path, seal(value))
+
+
+def seal(value: Any) -> dict[str, Any]:
+    """Returns a struct or a JSON object with the SHA-256 of its values, which `read_as` checks."""
     values = json.loads(to_json(value))  # tuples become lists, and all keys strings
-    write_json(path, {**values, SEAL: _hash_values(values)})
+    return {**values, SEAL: _hash_values(values)}
 
 
 def _hash_values(values: Any) -> str:

@@ -18,7 +18,7 @@ def read(workdir: str) -> list[dict[str, float]]:
         return []
     # The last line of a killed run may be incomplete; it is after the last checkpoint then.
     *lines, _ = files.read_bytes(path, METRICS_LOG).split(b"\n")
-    return [files.parse_json(line, path, f"line {n}") for n, line in enumerate(lines, 1)]
+    return [files.parse_as(x, dict, f"{path}, line {number}") for number, x in enumerate(lines, 1)]
 
 
 def truncate(workdir: str, step: int) -> None:
@@ -29,8 +29,9 @@ def truncate(workdir: str, step: int) -> None:
 
 def copy(source: str, workdir: str, step: int) -> None:
     """Writes the metrics of the run in `source` up to `step` to those of `workdir`."""
-    kept = [json.dumps(record) + "\n" for record in read(source) if record["step"] <= step]
-    files.write_bytes(os.path.join(workdir, METRICS_LOG), "".join(kept).encode())
+    kept = [files.seal(record) for record in read(source) if record["step"] <= step]
+    lines = "".join(f"{json.dumps(record)}\n" for record in kept)
+    files.write_bytes(os.path.join(workdir, METRICS_LOG), lines.encode())
 
 
 def has_evaluation(workdir: str, step: int) -> bool:
@@ -41,7 +42,7 @@ def has_evaluation(workdir: str, step: int) -> bool:
 
 def write(workdir: str, record: Mapping[str, float]) -> None:
     """Appends one record (with its `step`) to the metrics file."""
-    files.append_line(os.path.join(workdir, METRICS_LOG), json.dumps(record))
+    files.append_line(os.path.join(workdir, METRICS_LOG), json.dumps(files.seal(record)))
 
 
 def number(name: str, value: float) -> str:

@@ -30,7 +30,9 @@ from scipy import stats
 
 from albert_tf import config_io
 from albert_tf.errors import UserError, require
+from albert_tf.files import read_log
 from albert_tf.plan import costs
+from albert_tf.run_files import METRICS_LOG
 from albert_tf.train_config import PretrainConfig
 
 BIN = Path(__file__).resolve().parents[2] / "bin"
@@ -156,8 +158,8 @@ class Suite:
         is_resumed = os.path.exists(f"{folder}/{PRETRAINING}")
 
         def read_training(seconds: list[float]) -> dict[str, Any]:
-            lines = Path(folder, PRETRAINING, "metrics.jsonl").read_text().splitlines()
-            found = [x for x in map(json.loads, lines) if any(k.startswith("eval_") for k in x)]
+            records = read_log(os.path.join(folder, PRETRAINING), METRICS_LOG)
+            found = [x for x in records if any(k.startswith("eval_") for k in x)]
             curve = [{k.removeprefix("eval_"): v for k, v in x.items()} for x in found]
             # What a stopped process used is not known.
             rate = {} if is_resumed else {UPDATE: seconds[-1] / updates}
