@@ -1,5 +1,6 @@
 """`run.json` in the folder of a run: what it was made with, which is the same when it resumes."""
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -12,6 +13,9 @@ from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import require
 from albert_tf.run_files import RUN
 from albert_tf.workfolder import refuse_difference
+
+# Rows that workers send each other to compare them.
+_MOST_ROWS = 1000
 
 
 class Change(msgspec.Struct, forbid_unknown_fields=True):
@@ -81,7 +85,7 @@ class RunRecord(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown
             "task": self.task,
             "training data": self.training_data,
             "words": self.words,
-            "--train_files": self.train_files,
+            "--train_files": self.train_files and number_rows(self.train_files),
         }
         identity = {name: self.config[name] for name in names if name not in host}
         identity |= {name: x for name, x in contents.items() if x is not None}
@@ -122,6 +126,14 @@ def find_folder(path: str, name: str = RUN) -> str | None:
         if tf.io.gfile.exists(os.path.join(folder, name)):
             return folder or "."
     return None
+
+
+def number_rows(rows: list[Any]) -> dict[str, Any]:
+    """Rows by their numbers: files of two folders may have the same name. Of many, a digest."""
+    if len(rows) > _MOST_ROWS:
+        digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+        return {"number": len(rows), "sha256": digest}
+    return {str(number): row for number, row in enumerate(rows, 1)}
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

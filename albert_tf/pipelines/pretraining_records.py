@@ -44,6 +44,7 @@ def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequenc
         functools.partial(initial_weights.compute_frequency_loss, train_paths, tokenizer)
     )
     evaluate = functools.partial(_make_evaluate, config, eval_paths, masking)
+    rows = run_record.number_rows(count_examples(eval_paths))
     manifests = {os.path.join(os.path.dirname(path), manifest.NAME) for path in eval_paths}
 
     def explain(error: Exception) -> Exception:
@@ -65,7 +66,7 @@ def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequenc
             if eval_paths
             else {},
         ),
-        held_out={"--eval_files": count_examples(eval_paths)} if eval_paths else {},
+        held_out=run_record.flatten({"--eval_files": rows}) if eval_paths else {},
         make_evaluate=evaluate if eval_paths else None,
         explain=explain,
         warn=functools.partial(_warn, plateau),
