@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import config_io, files
+from albert_tf import config_io, files, run_record
 from albert_tf.data_prep.task_data import data_record
 from albert_tf.errors import UserError, require
 from albert_tf.objectives import initial_weights
