@@ -3,10 +3,10 @@
 import csv
 
 import pytest
+from refusals import one_line
 
 from albert_tf.data_prep.task_data import task_cache
 from albert_tf.data_prep.task_data.task_source import DataArguments
-from albert_tf.errors import UserError
 from albert_tf.kinds.tables import column_guess, task_rows
 from albert_tf.kinds.tables.task_rows import Columns, DataSource
 
@@ -63,26 +63,17 @@ def test_a_column_that_is_named_is_taken_though_it_has_the_default_name(write):
         ({"title": TEXTS, "body": TEXTS, "mood": LABELS}, "the text? It has title, body, mood."),
         ({"body": TEXTS, "mood": LABELS, "sex": LABELS}, "the label? .* with --label_column."),
         ({"id": IDS, "name": IDS}, "which column is the text?"),
-        (
-            {"review;mood": TEXTS},
-            "no column 'text'. It has review;mood. The fields seem to be separated by ';'. Save it",
-        ),
+        ({"review;mood": TEXTS}, "'text'. It has review;mood. The fields .* separated by ';'. Sav"),
         ({"id": [], "review": []}, "a.csv has a header and no rows."),
     ],
 )
 def test_doubt_is_one_line_that_lists_the_columns(write, columns, message):
-    with pytest.raises(UserError, match=message.replace("?", r"\?")):
+    with one_line(message.replace("?", r"\?")):
         column_guess.complete(Columns(), write(**columns), has_numbers=False)
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        (["1.0", "0.0", "-1"] * 3, False),
-        (["1.5", "0.0"] * 3, True),
-        (["1", "2", "30", "2"], True),
-        (["1.5", "x"] * 3, False),
-    ],
-)
-def test_numbers_are_classes_if_whole_and_few(values, expected):
-    assert task_rows.are_quantities(values) is expected
+def test_numbers_are_classes_if_whole_and_few():
+    for values in (["1.0", "0.0", "-1"] * 3, ["1.5", "x"] * 3):
+        assert task_rows.are_quantities(values) is False
+    for values in (["1.5", "0.0"] * 3, ["1", "2", "30", "2"]):
+        assert task_rows.are_quantities(values) is True

@@ -33,10 +33,8 @@ PREDICTED = {
 
 def test_spans_are_scored_as_seqeval_does():
     """seqeval 1.2.2 gives 0.25, 0.3333, 0.2857 and the accuracy 0.8333 of the same tags."""
-    scores = predictions.score(TAGS, GOLD, PREDICTED)
-    assert scores == pytest.approx(
-        {"f1": 2 / 7, "precision": 1 / 4, "recall": 1 / 3, "accuracy": 15 / 18}
-    )
+    expected = {"f1": 2 / 7, "precision": 1 / 4, "recall": 1 / 3, "accuracy": 15 / 18}
+    assert predictions.score(TAGS, GOLD, PREDICTED) == pytest.approx(expected)
     table = TAGS.kind.learn.score_labels(TAGS, GOLD, PREDICTED)
     assert table["A"] == pytest.approx({"precision": 0.5, "recall": 0.5, "f1": 0.5, "support": 2})
     assert table["B"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 1}

@@ -6,9 +6,9 @@ import warnings
 import numpy as np
 import pytest
 import scipy.stats
+from refusals import one_line
 
 from albert_tf import metrics
-from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
 from albert_tf.kinds.span import SpanAnswer
 
@@ -49,35 +49,26 @@ def test_values_by_hand_and_where_they_are_not_defined(name, targets, prediction
         assert metrics.get(name)(targets, predictions, LABELS) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("mse",), r"'mse' is not known\. Known: accuracy, f1, matthews"),
-        (("f1", ["a"], ["a"], ("a", "b", "c")), r"f1: needs two labels, not 3\. Take accuracy"),
-    ],
-)
-def test_what_is_refused(arguments, message):
-    name, *values = arguments
-    with pytest.raises(UserError, match=message):
-        metrics.get(name)(*values)
+def test_what_is_refused():
+    with one_line(r"'mse' is not known\. Known: accuracy, f1, matthews"):
+        metrics.get("mse")
+    with one_line(r"f1: needs two labels, not 3\. Take accuracy"):
+        metrics.get("f1")(["a"], ["a"], ("a", "b", "c"))
+    with one_line("needs two examples or more, not 1"):
+        metrics.compute_interval(lambda rows: 1.0, np.arange(1), seed=0)
 
 
 def test_every_metric_of_a_task_with_labels_or_numbers_is_known():
-    tasks = [
-        task for task in task_table.TASKS.values() if not isinstance(task.kind.answer, SpanAnswer)
-    ]
-    tasks.append(task_table.make_own("multi_label", ["x"]))
+    tasks = [*task_table.TASKS.values(), task_table.make_own("multi_label", ["x"])]
+    tasks = [task for task in tasks if not isinstance(task.kind.answer, SpanAnswer)]
     used = {name for task in tasks for name in task.metrics if not name.startswith("best_")}
     assert used == set(metrics.METRICS)
 
 
 def test_rows_of_the_levels_of_race():
     ids = ["high12.txt-0", "middle3.txt-0", "high12.txt-1", "other.txt-0", "middle3.txt-1"]
-    rows = metrics.find_level_rows(ids)
-    assert {name: ours.tolist() for name, ours in rows.items()} == {
-        "middle_accuracy": [1, 4],
-        "high_accuracy": [0, 2],
-    }
+    rows = {name: ours.tolist() for name, ours in metrics.find_level_rows(ids).items()}
+    assert rows == {"middle_accuracy": [1, 4], "high_accuracy": [0, 2]}
     assert list(metrics.find_level_rows(["high1.txt-0"])) == ["high_accuracy"]
 
 
@@ -92,9 +83,7 @@ def test_interval_of_a_share_is_near_the_normal_one(number):
     is_right = np.arange(number) % 5 != 0
 
     def compute(seed):
-        return metrics.compute_interval(
-            lambda rows: is_right[rows].mean(), np.arange(number), seed=seed
-        )
+        return metrics.compute_interval(lambda x: is_right[x].mean(), np.arange(number), seed=seed)
 
     half = 1.96 * math.sqrt(0.8 * 0.2 / number)
     assert compute(3) == pytest.approx((0.8 - half, 0.8 + half), abs=half / 8)
@@ -104,19 +93,15 @@ def test_interval_of_a_share_is_near_the_normal_one(number):
 def test_interval_of_a_skewed_sample_is_corrected():
     """One large value pulls the upper end of BCa above that of plain percentiles."""
     values = np.append(np.zeros(30), 31.0)
-    _, high = metrics.compute_interval(
-        lambda rows: float(values[rows].mean()), np.arange(31), seed=5
-    )
+    _, high = metrics.compute_interval(lambda rows: values[rows].mean(), np.arange(31), seed=5)
     draws = values[np.random.default_rng(7).integers(0, 31, (4000, 31))].mean(1)
     assert high > np.percentile(draws, 97.5)
 
 
-def test_interval_where_all_are_right_and_of_one_example():
+def test_interval_where_all_are_right():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         low, high = metrics.compute_interval(lambda rows: 100.0, np.arange(40), seed=0)
     z = scipy.stats.norm.ppf(0.975)
     assert (low, high) == (pytest.approx(100 * 40 / (40 + z**2)), 100)
     assert metrics.compute_interval(lambda rows: 0.5, np.arange(40), seed=0) == (0.5, 0.5)
-    with pytest.raises(UserError, match="needs two examples or more, not 1"):
-        metrics.compute_interval(lambda rows: 1.0, np.arange(1), seed=0)

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from refusals import one_line
 
-from albert_tf.errors import UserError
 from albert_tf.kinds.spans import squad_metrics
 
 
@@ -77,9 +77,8 @@ def test_what_is_missing_is_wrong_in_both_versions():
     questions = gold(["black cat"], ["dog"], ["mouse", "the mice"], ["bird"])
     scores = squad_metrics.evaluate(questions, by_id("cat", None, "Mice", "fish"))
     assert scores == {"exact": 25.0, "f1": 100.0 * (2 / 3 + 1) / 4, "total": 4, "missing": 1}
-    scores = squad_metrics.evaluate(
-        QUESTIONS, by_id("black cat", None, None, "", None), by_id(-1.0, None, 4.0, 9.0)
-    )
+    texts, odds = by_id("black cat", None, None, "", None), by_id(-1.0, None, 4.0, 9.0)
+    scores = squad_metrics.evaluate(QUESTIONS, texts, odds)
     names = ("exact", "f1", "HasAns_f1", "NoAns_f1", "best_f1", "best_f1_thresh", "missing")
     assert [scores[name] for name in names] == [40.0, 40.0, 100 / 3, 50.0, 40.0, -1.0, 3]
 
@@ -109,11 +108,7 @@ def test_version_2_0():
 
 @pytest.mark.parametrize(
     ("threshold", "exact", "has_exact", "no_exact"),
-    [
-        (math.inf, 40.0, 100 / 3, 50.0),
-        (0.5, 60.0, 100 / 3, 100.0),
-        (-3.5, 40.0, 0.0, 100.0),
-    ],
+    [(math.inf, 40.0, 100 / 3, 50.0), (0.5, 60.0, 100 / 3, 100.0), (-3.5, 40.0, 0.0, 100.0)],
 )
 def test_a_fixed_threshold(threshold, exact, has_exact, no_exact):
     scores = squad_metrics.evaluate(QUESTIONS, TEXTS, ODDS, threshold=threshold)
@@ -189,6 +184,5 @@ def test_many_f1_are_added_one_after_the_other():
     ],
 )
 def test_what_cannot_be_scored_is_told_in_one_line(arguments, message):
-    with pytest.raises(UserError, match=message) as error:
+    with one_line(message):
         squad_metrics.evaluate(*arguments)
-    assert "\n" not in str(error.value)

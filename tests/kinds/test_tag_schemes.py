@@ -1,8 +1,8 @@
 """Tags and the spans they stand for: of BIO and IOBES those that seqeval 1.2.2 lists."""
 
 import pytest
+from refusals import one_line
 
-from albert_tf.errors import UserError
 from albert_tf.kinds.spans import tag_schemes
 
 # Tags, their scheme, their spans. L, U and plain tags are not as of seqeval, which knows neither.
@@ -58,15 +58,14 @@ def test_labels_are_completed():
     ):
         assert tag_schemes.complete_labels(tags.split()) == tuple(labels.split())
     assert tag_schemes.list_types(("O", "B-A", "I-A", "B-B", "I-B")) == ["A", "B"]
-    with pytest.raises(UserError, match="'LOC' is neither O nor like 'B-PER'"):
+    with one_line("'LOC' is neither O nor like 'B-PER'"):
         tag_schemes.find_scheme(["O", "B-PER", "LOC"])
 
 
 def test_the_tag_goes_on_in_the_other_pieces_of_a_word():
     labels = ("O", "B-A", "I-A", "E-A", "S-A")
-    assert [tag_schemes.continue_tag(tag, labels) for tag in labels] == [
-        *("O", "I-A", "I-A", "E-A", "I-A")
-    ]
+    continued = [tag_schemes.continue_tag(tag, labels) for tag in labels]
+    assert continued == ["O", "I-A", "I-A", "E-A", "I-A"]
     assert tag_schemes.continue_tag("NN", ("NN", "VB")) == "NN"
 
 

@@ -4,8 +4,8 @@ import json
 import os
 
 import pytest
+from refusals import one_line
 
-from albert_tf.errors import UserError
 from albert_tf.records import manifest
 
 CONTENT = {
@@ -22,31 +22,22 @@ def folder(tmp_path):
     return str(tmp_path)
 
 
-def in_folder(folder, *names):
-    return [os.path.join(folder, name) for name in names]
-
-
-def test_a_manifest_is_read_as_it_was_written(folder):
+def test_a_manifest_is_read_as_it_was_written(folder, monkeypatch):
     assert manifest.read(folder) == {"format": 1, **CONTENT}
     assert os.listdir(folder) == ["manifest.json"]
+    expected = {**CONTENT["settings"], "vocab_size": 11}
+    assert manifest.check(folder, manifest.read(folder), expected) is None
+    monkeypatch.chdir(folder)  # a file has no folder in its name
+    assert manifest.count_examples(["train-0.tfrecord"]) == [3]
 
 
 def test_examples_of_files_in_their_order(folder, tmp_path):
-    other = tmp_path / "other"
-    other.mkdir()
-    manifest.write(str(other), {**CONTENT, "files": {"train-0.tfrecord": 9}})
-    first, second = in_folder(folder, "train-1.tfrecord", "train-0.tfrecord")
-    [third] = in_folder(str(other), "train-0.tfrecord")
-    assert manifest.count_examples([first, third, second]) == [4, 9, 3]
-    assert manifest.read_all([first, third, second]) == {
-        folder: manifest.read(folder),
-        str(other): manifest.read(str(other)),
-    }
-
-
-def test_records_in_the_working_folder(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    assert manifest.count_examples(["train-0.tfrecord"]) == [3]
+    other = str(tmp_path / "other")
+    os.mkdir(other)
+    manifest.write(other, {**CONTENT, "files": {"train-0.tfrecord": 9}})
+    paths = [f"{x}/train-{k}.tfrecord" for x, k in ((folder, 1), (other, 0), (folder, 0))]
+    assert manifest.count_examples(paths) == [4, 9, 3]
+    assert manifest.read_all(paths) == {x: manifest.read(x) for x in (folder, other)}
 
 
 def read(folder, content):
@@ -59,14 +50,8 @@ def read(folder, content):
     ("use", "message"),
     [
         (lambda x: manifest.count_examples([f"{x}/train-2"]), "train-2 is none of the record fil"),
-        (
-            lambda x: manifest.read(f"{x}/no"),
-            "unfinished or not made here: there is no file",
-        ),
-        (
-            lambda x: read(x, json.dumps({**CONTENT, "format": 2})),
-            r"Invalid enum value 2 - at `\$\.format`",
-        ),
+        (lambda x: manifest.read(f"{x}/no"), "unfinished or not made here: there is no file"),
+        (lambda x: read(x, json.dumps({**CONTENT, "format": 2})), r"value 2 - at `\$\.format`"),
         (lambda x: read(x, '{"format": 1'), r"manifest\.json' is not JSON"),
         (
             lambda x: manifest.check_pretraining(x, {"settings": {"task": "mrpc"}}),
@@ -83,13 +68,8 @@ def read(folder, content):
     ],
 )
 def test_what_does_not_fit_is_refused(folder, use, message):
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         use(folder)
-
-
-def test_settings_that_agree_pass(folder):
-    expected = {**CONTENT["settings"], "vocab_size": 11}
-    assert manifest.check(folder, manifest.read(folder), expected) is None
 
 
 def test_a_record_file_of_another_size_is_refused(tmp_path):
@@ -98,5 +78,5 @@ def test_a_record_file_of_another_size_is_refused(tmp_path):
     manifest.write(str(tmp_path), {**CONTENT, "files": {"train-0.tfrecord": 3}})
     assert manifest.count_examples([str(path)]) == [3]
     path.write_bytes(bytes(61))
-    with pytest.raises(UserError, match=r"has 61 bytes, .* 60 bytes\): it is cut short or damaged"):
+    with one_line(r"has 61 bytes, .* 60 bytes\): it is cut short or damaged"):
         manifest.count_examples([str(path)])
