@@ -4,14 +4,15 @@ import bz2
 import gzip
 import json
 import lzma
+import sys
 
 import fsspec
 import pytest
 import stand_in_hub
 from huggingface_hub import HfFileSystem
+from refusals import one_line
 
 from albert_tf.data_prep.corpus import corpus_files, documents, sources
-from albert_tf.errors import UserError
 
 TEXTS = ["Erste Zeile.\nZweite — Zeile.\n\nDritte.", "한국어 문서", "one\u2028line"]
 LINES = [["Erste Zeile.", "Zweite — Zeile.", "Dritte."], ["한국어 문서"], ["one\u2028line"]]
@@ -65,8 +66,7 @@ def test_each_row_of_a_jsonl_file_is_a_document(tmp_path, kind):
 
 def test_a_row_may_be_longer_than_a_line(tmp_path):
     words = "word " * 500_000
-    path = write(tmp_path / "a.jsonl", to_rows([words, "end"]))
-    [*parts, end] = read(path)[0]
+    [*parts, end] = read(write(tmp_path / "a.jsonl", to_rows([words, "end"])))[0]
     assert end == ["end"]
     assert sum(line.count("word") for part in parts for line in part) == 500_000
     assert max(len(line) for part in parts for line in part) <= documents.MAX_LINE_BYTES
@@ -86,7 +86,7 @@ def test_a_row_may_be_longer_than_a_line(tmp_path):
     ],
 )
 def test_a_damaged_row_is_named(tmp_path, content, message):
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         read(write(tmp_path / "a.jsonl", content))
 
 
@@ -96,7 +96,7 @@ def test_a_file_of_another_kind_or_cut_short_is_damaged(tmp_path, kind):
     path = tmp_path / f"a.{kind}"
     for content in (b"PAR1 and no more", write_kind(path, kind)[:-30]):
         path.write_bytes(content)
-        with pytest.raises(UserError, match=rf"a\.{kind} is damaged or not \.?{kind}"):
+        with one_line(rf"a\.{kind} is damaged or not \.?{kind}"):
             read(str(path))
 
 
@@ -111,10 +111,9 @@ def write_kind(path, kind):
 
 @pytest.mark.parametrize(("name", "package"), [("a.zst", "zstandard"), ("a.parquet", "pyarrow")])
 def test_a_missing_package_is_one_line(tmp_path, monkeypatch, name, package):
-    monkeypatch.setitem(__import__("sys").modules, package, None)
-    (tmp_path / name).write_bytes(b"x")
-    with pytest.raises(UserError, match=f"needs {package}: pip install {package}"):
-        read(str(tmp_path / name))
+    monkeypatch.setitem(sys.modules, package, None)
+    with one_line(f"needs {package}: pip install {package}"):
+        read(write(tmp_path / name, b"x"))
 
 
 def test_the_folder_of_a_dataset_is_its_arrow_files(tmp_path, monkeypatch):
@@ -124,9 +123,9 @@ def test_the_folder_of_a_dataset_is_its_arrow_files(tmp_path, monkeypatch):
     assert paths == [f"{tmp_path}/d/train/data-0.arrow"]
     assert read(paths[0])[0] == LINES
     write_arrow(tmp_path / "d" / "test" / "cache-1.arrow", {"text": TEXTS})
-    with pytest.raises(UserError, match=f"Name one, or more: {tmp_path}/d/test, {tmp_path}/d/tra"):
+    with one_line(f"Name one, or more: {tmp_path}/d/test, {tmp_path}/d/tra"):
         documents.expand_inputs([f"{tmp_path}/d"])
-    with pytest.raises(UserError, match=r"no file matches '.*/d/test'"):
+    with one_line(r"no file matches '.*/d/test'"):
         documents.expand_inputs([f"{tmp_path}/d/test"])
 
 
@@ -144,16 +143,12 @@ def test_files_of_another_file_system(tmp_path, memory):
     memory.pipe("/corpus/c.txt", b"vier\n\nf\xc3\xbcnf\n\nsechs")
     paths = documents.expand_inputs(["memory://corpus/*"])
     assert paths == [f"memory:///corpus/{name}" for name in ("a.parquet", "b.txt.gz", "c.txt")]
-    assert [read(path)[0] for path in paths] == [
-        LINES,
-        [["eins", "zwei"], ["drei"]],
-        [["vier"], ["fünf"], ["sechs"]],
-    ]
+    expected = [LINES, [["eins", "zwei"], ["drei"]], [["vier"], ["fünf"], ["sechs"]]]
+    assert [read(path)[0] for path in paths] == expected
     part = documents.read(sources.Range(paths[2], 5, 11), max_bytes=1000)
     assert [x.lines for x in part] == [["fünf"]]
-    local = documents.identify_inputs([parquet])
-    assert documents.identify_inputs(paths[:1]) == local
-    with pytest.raises(UserError, match="row 1: it has no text 'body'"):
+    assert documents.identify_inputs(paths[:1]) == documents.identify_inputs([parquet])
+    with one_line("row 1: it has no text 'body'"):
         read(paths[0], text_field="body")
 
 
@@ -167,9 +162,8 @@ def test_files_of_another_file_system(tmp_path, memory):
     ],
 )
 def test_what_another_file_system_lacks_is_one_line(memory, site, pattern, message):
-    with pytest.raises(UserError, match=message) as caught:
+    with one_line(message):
         documents.expand_inputs([pattern])
-    assert "\n" not in str(caught.value)
 
 
 @pytest.fixture
@@ -191,5 +185,5 @@ def test_a_dataset_of_hugging_face(site):
         assert read(path)[0] == LINES
     site.faults = {"/resolve/": lambda request: request.answer(403)}
     HfFileSystem.clear_instance_cache()
-    with pytest.raises(UserError, match=r"train-0\.parquet cannot be read .*your rights to it"):
+    with one_line(r"train-0\.parquet cannot be read .*your rights to it"):
         read(path)

@@ -1,3 +1,4 @@
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,11 +11,7 @@ from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 # Ids: 0-4 special, 5-79 starts of words, 80-99 continuations.
 V = 100
 TOKENIZER = SimpleNamespace(
-    size=V,
-    cls_id=2,
-    sep_id=3,
-    mask_id=4,
-    replacement_ids=np.arange(5, V, dtype=np.int32),
+    size=V, cls_id=2, sep_id=3, mask_id=4, replacement_ids=np.arange(5, V, dtype=np.int32)
 )
 
 
@@ -35,11 +32,8 @@ def random_pair(seed, first=200, second=150):
 
 def words(ids):
     """[(begin, end)] of all words but [CLS] and [SEP]."""
-    starts = [
-        i for i, piece in enumerate(ids) if piece in (2, 3) or piece < 80 or ids[i - 1] in (2, 3)
-    ]
-    ends = [*starts[1:], len(ids)]
-    return [(a, b) for a, b in zip(starts, ends, strict=True) if ids[a] not in (2, 3)]
+    starts = [i for i, x in enumerate(ids) if x < 80 or ids[i - 1] in (2, 3)]
+    return [(a, b) for a, b in itertools.pairwise([*starts, len(ids)]) if ids[a] not in (2, 3)]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -105,9 +99,8 @@ def runs(positions):
 
 
 def test_ngram_lengths():
-    lengths = np.concatenate(
-        [masking.draw_ngram_lengths(500, 3, np.random.default_rng(s)) for s in range(60)]
-    )
+    draws = (masking.draw_ngram_lengths(500, 3, np.random.default_rng(s)) for s in range(60))
+    lengths = np.concatenate([*draws])
     shares = np.bincount(lengths)[1:] / len(lengths)
     np.testing.assert_allclose(shares, [6 / 11, 3 / 11, 2 / 11], atol=0.01)
     assert set(masking.draw_ngram_lengths(500, 1, np.random.default_rng(0))) == {1}
@@ -126,11 +119,8 @@ def test_runs_of_words_as_measured_on_the_published_code():
 def test_a_continuation_after_sep_is_not_glued_to_the_word_before():
     ids = [2, 7, 3, 90, 91, 8, 3]
     assert mask(ids).word_starts.tolist() == [1, 1, 1, 1, 0, 1, 1]
-    chosen = {
-        tuple(mask(ids, seed, max_predictions_per_seq=2, masked_lm_prob=0.3, ngram=1).positions)
-        for seed in range(60)
-    }
-    assert chosen == {(1, 5), (3, 4)}
+    options = {"max_predictions_per_seq": 2, "masked_lm_prob": 0.3, "ngram": 1}
+    assert {tuple(mask(ids, seed, **options).positions) for seed in range(60)} == {(1, 5), (3, 4)}
 
 
 def test_ngrams_end_at_sep():
@@ -146,5 +136,4 @@ def test_every_word_is_equally_likely():
     for seed in range(3000):
         counts[mask([2, *[7] * 20, 3, *[7] * 20, 3], seed, ngram=1).positions] += 1
     counts = np.delete(counts, [0, 21, 42])
-    expected = 3000 * 6 / 40
-    assert np.abs(counts / expected - 1).max() < 0.2
+    assert np.abs(counts / (3000 * 6 / 40) - 1).max() < 0.2

@@ -39,8 +39,7 @@ LENGTHS = (3, 8, 5, 1, 12, 7, 30, 2, 2, 9)
 @pytest.mark.parametrize("one_segment", ["split", "skip"])
 def test_sop_pairs_are_neighbours_in_one_document(seed, one_segment):
     document = encoded(*LENGTHS)
-    documents = [document, encoded(5, 5, first=900)]
-    made = pairs(documents, seed=seed, one_segment=one_segment)
+    made = pairs([document, encoded(5, 5, first=900)], seed=seed, one_segment=one_segment)
     text = [np.concatenate(in_order(pair)) for pair in made]
     for chunk in text:
         assert chunk.tolist() == list(range(chunk[0], chunk[0] + len(chunk)))
@@ -57,11 +56,8 @@ def test_chunks_are_the_fewest_sentences_that_reach_the_target():
 
 def test_cuts_lie_between_sentences_and_are_uniform():
     document = encoded(4, 4, 4, 4, 4)
-    cuts = [
-        len(in_order(pair)[0])
-        for seed in range(400)
-        for pair in pairs([document], seed=seed, max_seq_length=23)
-    ]
+    made = (pairs([document], seed=seed, max_seq_length=23) for seed in range(400))
+    cuts = [len(in_order(pair)[0]) for pair in itertools.chain(*made)]
     values, counts = np.unique(cuts, return_counts=True)
     assert values.tolist() == [4, 8, 12, 16]
     assert counts.min() > 60
@@ -117,26 +113,21 @@ def test_nsp_loses_nothing_of_a_split_sentence_in_any_pass(seed):
     assert len(used) >= len(text) - 2  # a last word alone cannot be split
 
 
-def test_one_segment_is_split_at_the_start_of_a_word():
+def test_one_segment_is_split_at_the_start_of_a_word_or_dropped():
     document = encoded(11)
     cuts = {in_order(pair)[1][0] for seed in range(99) for pair in pairs([document], seed=seed)}
     assert cuts == {2, 4, 6, 8, 10}
-
-
-def test_one_segment_without_a_second_word_is_dropped():
-    document = Encoded(to_tokens([2, 1, 1, 1]), [0, 4])
-    assert pairs([document]) == []
+    # Without a second word.
+    assert pairs([Encoded(to_tokens([2, 1, 1, 1]), [0, 4])]) == []
     assert pairs([encoded(1)]) == []
     assert pairs([encoded(11)], one_segment="skip") == []
 
 
 def test_one_segment_as_published():
-    other = encoded(7, 6, 9, first=900)
-    (pair,) = pairs([encoded(11), other], one_segment="random")
+    (pair,) = pairs([encoded(11), encoded(7, 6, 9, first=900)], one_segment="random")
     assert pair.first.tolist() == list(range(11))
-    assert pair.second.tolist() in [
-        list(range(a, b)) for a, b in ((900, 913), (907, 922), (913, 922))
-    ]
+    ranges = ((900, 913), (907, 922), (913, 922))
+    assert pair.second.tolist() in [[*range(*ends)] for ends in ranges]
     assert pair.label == 1
 
 

@@ -1,11 +1,12 @@
 """Tests the reader of RACE: its folders, the endings of choices, its errors."""
 
 import json
+import os
 
 import pytest
+from refusals import one_line
 
 from albert_tf.data_prep.task_data import race
-from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
 from albert_tf.kinds.base import TaskSplit
 
@@ -29,19 +30,13 @@ def write(folder, name, *passages):
 def test_a_passage_becomes_an_example_for_each_question(tmp_path):
     path = write(tmp_path / "dev" / "high", "12.txt", {**PASSAGE, "id": "high12.txt"})
     first, second = race.read(SPLIT, [path])[0]
-    assert first.id == "high12.txt-0"
-    assert first.label == "B"
-    article = PASSAGE["article"]
-    assert first.texts == (
-        article,
-        *("The lamp burned salt .", "The lamp burned oil ."),
-        *("The lamp burned ice .", "The lamp burned sand ."),
-    )
+    assert (first.id, first.label) == ("high12.txt-0", "B")
     assert (second.id, second.label) == ("high12.txt-1", "D")
+    article, endings = PASSAGE["article"], [f"The lamp burned {x} ." for x in PASSAGE["options"][0]]
+    assert first.texts == (article, *endings)
+    assert (second.texts[0], second.texts[4]) == (article, "How many steps? four")
     path = write(tmp_path / "high", "1.txt", {**PASSAGE, "answers": []})  # of a test file
     assert [example.label for example in race.read(SPLIT, [path])[0]] == [None, None]
-    assert second.texts[0] == article
-    assert second.texts[4] == "How many steps? four"
 
 
 def test_a_passage_without_an_id_has_that_of_its_place(tmp_path):
@@ -56,56 +51,32 @@ def test_a_passage_without_an_id_has_that_of_its_place(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("question", "text"),
-    [
+def test_each_blank_is_filled_once():
+    for question, text in (
         ("He _ it.", "He \\1 oil it."),
         ("He ____ it.", "He \\1 oil it."),
         ("_ and _", "\\1 oil and \\1 oil"),
         ("Who?", "Who? \\1 oil"),
-    ],
-)
-def test_each_blank_is_filled_once(question, text):
-    assert race.fill_blank(question, "\\1 oil") == text
+    ):
+        assert race.fill_blank(question, "\\1 oil") == text
 
 
-@pytest.fixture
-def folders(tmp_path):
-    for level, names in {"high": ["1", "22", "3"], "middle": ["4"]}.items():
-        for name in names:
-            write(tmp_path / "RACE" / "dev" / level, f"{name}.txt", PASSAGE)
-    return tmp_path
+def test_both_levels_are_read_and_a_joined_file_only_alone(tmp_path):
+    def find_files(split, folder=tmp_path):
+        return race.find_files(TaskSplit(task=RACE, name=split), str(folder))
 
-
-def find_files(split, folder):
-    return race.find_files(TaskSplit(task=RACE, name=split), str(folder))
-
-
-def test_both_levels_are_read(folders):
+    dev = tmp_path / "RACE" / "dev"
     names = ["middle/4.txt", "high/1.txt", "high/22.txt", "high/3.txt"]
-    expected = [str(folders / "RACE" / "dev" / name) for name in names]
-    assert find_files("dev", folders) == expected
-    assert find_files("dev", folders / "RACE") == expected
-
-
-def test_the_joined_file_is_taken_only_alone(folders):
-    folder = folders / "RACE" / "dev" / "middle"
-    joined = write(folder, "all.txt", PASSAGE)
-    assert joined not in find_files("dev", folders)
-    (folder / "4.txt").unlink()
-    assert find_files("dev", folders)[0] == joined
-
-
-@pytest.mark.parametrize(
-    ("split", "message"),
-    [
-        ("dev_mismatched", "no split 'dev_mismatched'"),
-        ("test", r"holds no RACE/test/middle/\*.txt"),
-    ],
-)
-def test_unknown_splits_and_missing_files_are_named(folders, split, message):
-    with pytest.raises(UserError, match=message):
-        find_files(split, folders)
+    expected = [write(dev / os.path.dirname(x), os.path.basename(x), PASSAGE) for x in names]
+    assert find_files("dev") == find_files("dev", tmp_path / "RACE") == expected
+    joined = write(dev / "middle", "all.txt", PASSAGE)
+    assert joined not in find_files("dev")
+    (dev / "middle/4.txt").unlink()
+    assert find_files("dev")[0] == joined
+    with one_line("no split 'dev_mismatched'"):
+        find_files("dev_mismatched")
+    with one_line(r"holds no RACE/test/middle/\*.txt"):
+        find_files("test")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +92,7 @@ def test_unknown_splits_and_missing_files_are_named(folders, split, message):
 )
 def test_a_bad_passage_is_named_with_its_file(tmp_path, changes, message):
     path = write(tmp_path / "high", "9.txt", PASSAGE | changes)
-    with pytest.raises(UserError, match=f"9.txt, line 1.*{message}"):
+    with one_line(f"9.txt, line 1.*{message}"):
         race.read(SPLIT, [path])
 
 
@@ -131,5 +102,5 @@ def test_a_bad_passage_is_named_with_its_file(tmp_path, changes, message):
 )
 def test_a_file_of_other_content(tmp_path, content, message):
     (tmp_path / "9.txt").write_text(content)
-    with pytest.raises(UserError, match=f"9.txt.*{message}"):
+    with one_line(f"9.txt.*{message}"):
         race.read(SPLIT, [str(tmp_path / "9.txt")])
