@@ -10,7 +10,7 @@ from albert_tf.train_config import POOLINGS
 DTYPES = ("float32", "bfloat16")
 # The keys of `litert.OPTIMIZATIONS`.
 QUANTIZATIONS = ("none", "dynamic", "float16")
-KIND_NAMES = tuple(task_table.ANSWERS)
+KIND_NAMES = tuple(task_table.MODELS)
 
 # Of a text in a request. More than all windows of a context hold; a thousand times as much would
 # take minutes, and gigabytes that a server never gives back.

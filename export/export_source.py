@@ -12,7 +12,7 @@ from albert_tf.export.model_kinds import ExportedModel, Options
 from albert_tf.kinds import span, task_table, token_lengths
 from albert_tf.kinds.base import Task
 from albert_tf.kinds.span import SpanAnswer
-from albert_tf.kinds.task_table import ANSWERS
+from albert_tf.kinds.task_table import MODELS
 from albert_tf.model import weight_names
 from albert_tf.run_files import BEST
 from albert_tf.tasks import finetuned_model, inference, recipes
@@ -67,7 +67,7 @@ def choose(
     """Makes the model that is exported of a checkpoint in memory; errors as of `read`."""
     task = task or finetuned_model.infer_task(checkpoint)
     kind = _select_kind(config.source, task, run_config)
-    answer = ANSWERS[kind]
+    answer = MODELS[kind].answer
     may_be_none = isinstance(answer, SpanAnswer) and (
         answer.may_be_none or (task is not None and span.may_be_none(task.kind))
     )
@@ -126,7 +126,7 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
     config = options.run_config.albert  # the user may have changed it
     _check_weights(checkpoint, options)
     options = dataclasses.replace(options, labels=_complete_labels(checkpoint, options))
-    network = ANSWERS[options.kind].make_network(config, options)
+    network = MODELS[options.kind].answer.make_network(config, options)
     variables = weight_names.weights_by_name(network)
     loaded = variables.keys() & checkpoint.weights.keys()
     for name in loaded:
@@ -135,7 +135,6 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
     return ExportedModel(
         source=provenance.find_name(checkpoint.source),
         scores=checkpoint.scores,
-        config=config,
         options=options,
         network=network,
         loaded=frozenset(loaded),
@@ -146,7 +145,7 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
 
 def _check_weights(checkpoint: ModelCheckpoint, options: Options) -> None:
     """Raises `UserError` unless the weights are an ALBERT's, with all that the kind needs."""
-    answer, run_config = ANSWERS[options.kind], options.run_config
+    answer, run_config = MODELS[options.kind].answer, options.run_config
     expected = answer.list_weights(checkpoint.weights, run_config, checkpoint.source)
     parts = weight_names.parts(run_config.albert)
     known = {name for shapes in parts.values() for name in shapes}
@@ -172,7 +171,7 @@ def _select_kind(config: SourceConfig, task: Task | None, run_config: FinetuneCo
         return config.kind
     if task is None:
         raise UserError(
-            f"{config.checkpoint} does not say what it is for: name --kind, {', '.join(ANSWERS)}."
+            f"{config.checkpoint} does not say what it is for: name --kind, {', '.join(MODELS)}."
         )
     is_null = span.may_be_none(task.kind) and run_config.null_answer == "null_score"
     return "span" if is_null else task.kind.name
@@ -181,7 +180,7 @@ def _select_kind(config: SourceConfig, task: Task | None, run_config: FinetuneCo
 def _check_choices(config: ExportConfig, kind: str, *, may_be_none: bool) -> None:
     """Raises `UserError` if a choice would change nothing in a model of that kind."""
     for name in _CHOICES:
-        kinds = [known for known, answer in ANSWERS.items() if name in answer.choices]
+        kinds = [known for known in MODELS if name in MODELS[known].answer.choices]
         if getattr(config.source, name) not in (None, (), False) and kind not in kinds:
             raise UserError(f"--{name} is for {', '.join(kinds)}, not for {kind}: leave it out.")
     if config.null_threshold is None:
@@ -196,7 +195,7 @@ def _check_choices(config: ExportConfig, kind: str, *, may_be_none: bool) -> Non
 
 def _complete_labels(checkpoint: ModelCheckpoint, options: Options) -> tuple[str, ...]:
     """Returns the checked labels of the kind; classes without labels are numbered."""
-    answer, labels = ANSWERS[options.kind], options.labels
+    answer, labels = MODELS[options.kind].answer, options.labels
     if answer.labels_weight is None:
         return ()
     size = len(checkpoint.weights[answer.labels_weight])

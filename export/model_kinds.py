@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import keras
@@ -13,42 +14,26 @@ from albert_tf.export.export_config import MAX_TEXT_BYTES
 from albert_tf.export.requests.token_ids import NAMES, Tensors
 from albert_tf.kinds import task_table
 from albert_tf.kinds.answer import PAIR, TEXT, Answer
-from albert_tf.kinds.base import Kind
+from albert_tf.kinds.base import Kind, ReplyOptions
 from albert_tf.model import weight_names
 from albert_tf.tokenizers.tokenization import Tokenizer
-from albert_tf.train_config import FinetuneConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """How a checkpoint is exported.
+class Options(ReplyOptions):
+    """How a checkpoint is exported, or answers texts in memory.
 
     Attributes:
-        kind: a key of `task_table.ANSWERS`.
-        run_config: config of the fine-tuning run: lengths, windows, answers.
-        labels: of classes or choices, in the order of their ids.
+        kind: a key of `task_table.MODELS`.
         has_pairs: whether the classified texts are pairs; None if unknown.
         dtype: of the matrices and their products. LayerNorm, softmax and outputs stay float32.
-        pooling: the embedding of a text is the `mean` over its tokens, or the pooled `first` one.
-        normalize: whether embeddings have length 1.
-        top_k: guesses for each [MASK].
-        null_threshold: null odds above it mean that there is no answer; None: there always is one.
-        thresholds: of several labels: a probability above it means that the label applies; of
-            labels that are not there the default of `multi_label`.
         text: whether there are signatures of raw text.
         max_text_bytes: longest text of a request, in UTF-8; a longer one is refused.
     """
 
     kind: str
-    run_config: FinetuneConfig
-    labels: tuple[str, ...] = ()
     has_pairs: bool | None = None
     dtype: str = "float32"
-    pooling: str = "mean"
-    normalize: bool = False
-    top_k: int = 5
-    null_threshold: float | None = None
-    thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     text: bool = True
     max_text_bytes: int = MAX_TEXT_BYTES
 
@@ -58,36 +43,38 @@ class ExportedModel(NamedTuple):
 
     Attributes:
         source: path of the checkpoint, for messages.
-        scores: its step and scores in training, if it is of a run.
-        config: of the model.
         options: of the export.
         network: with the trained weights.
+        tokenizer: None without a vocabulary.
+        vocabulary: {file name: content}; may be empty.
+        scores: its step and scores in training, if it is of a run.
         loaded: names of the weights that the checkpoint has; others, which the kind does not need,
             are zeros.
-        vocabulary: {file name: content}; may be empty.
-        tokenizer: of that vocabulary, None without one.
     """
 
     source: str
-    scores: str
-    config: AlbertConfig
     options: Options
     network: keras.Model
-    loaded: frozenset[str]
-    vocabulary: Mapping[str, bytes]
     tokenizer: Tokenizer | None
+    vocabulary: Mapping[str, bytes] = MappingProxyType({})
+    scores: str = ""
+    loaded: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         return show_fields(self)
 
     @property
-    def answer(self) -> Answer:
-        return task_table.ANSWERS[self.options.kind]
+    def config(self) -> AlbertConfig:
+        """The config of the model."""
+        return self.options.run_config.albert
 
     @property
-    def kind(self) -> Kind | None:
-        """The kind of task; None of a model without one."""
-        return task_table.KINDS.get(self.options.kind)
+    def kind(self) -> Kind:
+        return task_table.MODELS[self.options.kind]
+
+    @property
+    def answer(self) -> Answer:
+        return self.kind.answer
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -113,5 +100,14 @@ class ExportedModel(NamedTuple):
         return [batch_size, *choices, length]
 
     def compute_outputs(self, ids: Mapping[str, tf.Tensor]) -> Tensors:
-        """Computes the outputs of checked token ids, by name."""
-        return self.answer.serve(self.network, ids, self.options)
+        """Computes the answers to checked token ids, by name.
+
+        `classes` are the labels of the probabilities in each row, [B, C], also in a row of padding
+        alone, with which a server fills up a batch.
+        """
+        outputs = self.answer.apply(self.network, ids, self.options)
+        answers = self.answer.respond(outputs, self.options)
+        if "probabilities" in self.answer.fields:
+            labels = tf.constant(self.options.labels)
+            answers["classes"] = tf.broadcast_to(labels, tf.shape(answers["probabilities"]))
+        return answers

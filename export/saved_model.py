@@ -87,8 +87,8 @@ def write_assets(model: ExportedModel) -> Iterator[list[tf.saved_model.Asset]]:
         yield [tf.saved_model.Asset(os.path.join(folder, name)) for name in contents]
 
 
-def read_assets(folder: str) -> tuple[Kind | None, Tokenizer, FinetuneConfig] | None:
-    """Returns the kind of task, tokenizer and lengths of an export; None if it lacks them."""
+def read_assets(folder: str) -> tuple[Kind, Tokenizer, FinetuneConfig] | None:
+    """Returns the kind, tokenizer and lengths of an export; None if it lacks them."""
     assets = os.path.join(folder, "assets")
     if not tf.io.gfile.exists(path := os.path.join(assets, LENGTHS)):
         return None
@@ -99,7 +99,7 @@ def read_assets(folder: str) -> tuple[Kind | None, Tokenizer, FinetuneConfig] | 
     values = {"albert": files.read_object(albert, "config"), **files.read_object(path, LENGTHS)}
     config = config_io.from_dict(FinetuneConfig, values, assets)
     name = files.read_bytes(kind, KIND).decode().strip()
-    return task_table.KINDS.get(name), tokenizer, config
+    return task_table.MODELS[name], tokenizer, config
 
 
 def remove_uuid(folder: str) -> None:

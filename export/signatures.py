@@ -5,7 +5,7 @@ All of a model's end in one and the same function of token ids, so that its grap
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +14,14 @@ from albert_tf.errors import UserError
 from albert_tf.export import serving_api
 from albert_tf.export.graph_tokenizer.graph_tokenizer import GraphTokenizer, make_tokenizer
 from albert_tf.export.model_kinds import ExportedModel
-from albert_tf.export.requests import answer_ops, packing, tag_ops, text_requests, token_ids
+from albert_tf.export.requests import (
+    answer_ops,
+    packing,
+    tag_ops,
+    text_requests,
+    token_ids,
+    window_ops,
+)
 from albert_tf.export.requests.token_ids import Tensors
 from albert_tf.export.serving_api import Function, Signature
 from albert_tf.kinds.answer import PAIR, TEXT
@@ -22,6 +29,12 @@ from albert_tf.kinds.spans.qa_windows import AnswerOptions
 from albert_tf.model import xla
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig
+
+# {`Answer.method` that names its outputs: {its output: ours}}
+_METHODS = {
+    "classify": {"classes": "classes", "scores": "probabilities"},
+    "regress": {"outputs": "value"},
+}
 
 
 def make_signatures(model: ExportedModel) -> dict[str, Signature]:
@@ -40,17 +53,17 @@ def make_signatures(model: ExportedModel) -> dict[str, Signature]:
     signatures = make_text_signatures(model, answer) if model.options.text else {}
     ids = _make_example_ids(model)
     signatures[serving_api.TOKEN_IDS] = Signature(specs, answer, ids)
-    reply = model.answer.reply
-    name = reply or serving_api.EXAMPLES
-    method = f"tensorflow/serving/{reply or 'predict'}"
+    method = model.answer.method
+    name, path = method or serving_api.EXAMPLES, f"tensorflow/serving/{method or 'predict'}"
     choices = len(model.options.labels) if model.answer.rank == 3 else 1
 
     def parse_and_compute(batch: Mapping[str, tf.Tensor]) -> Tensors:
         outputs = answer(token_ids.parse_examples(batch["inputs"], model.inputs, choices))
-        return model.answer.to_reply(outputs)
+        names = _METHODS.get(method) or {name: name for name in outputs}
+        return {theirs: outputs[ours] for theirs, ours in names.items()}
 
     example = features.to_example({key: np.ravel(value) for key, value in ids.items()})
-    signatures[name] = _make_signature(parse_and_compute, {"inputs": [example]}, method)
+    signatures[name] = _make_signature(parse_and_compute, {"inputs": [example]}, path)
     return {serving_api.DEFAULT: next(iter(signatures.values())), **signatures}
 
 
@@ -93,55 +106,43 @@ class _TextModel(NamedTuple):
     def config(self) -> FinetuneConfig:
         return self.model.options.run_config
 
-    def _answer_windows(self, batch: packing.Batch) -> Any:
-        """Returns the outputs for any number of windows, a batch after the other."""
-        return answer_ops.run_in_batches(self.answer, batch)
-
-    def _pack(self, inputs: Mapping[str, tf.Tensor]) -> packing.Batch:
-        """Packs a text, or a pair of texts."""
-        ids = {name: self.tokenizer.tokenize(texts) for name, texts in inputs.items()}
-        vocabulary, length = self.tokenizer.vocabulary, self.config.max_seq_length
-        return packing.pack(ids[TEXT], ids.get(PAIR), vocabulary, length)
+    def _answer_packed(self, batch: packing.Batch) -> Tensors:
+        vocabulary = self.tokenizer.vocabulary
+        return self.model.answer.respond_to_texts(self.answer(batch), batch, vocabulary)
 
     def answer_texts(self, inputs: Mapping[str, tf.Tensor]) -> Tensors:
-        return self.answer(self._pack(inputs))
-
-    def answer_tokens(self, inputs: Mapping[str, tf.Tensor]) -> Tensors:
-        """Returns the outputs and the ids, which tell the tokens."""
-        batch = self._pack(inputs)
-        names = (features.INPUT_IDS, features.INPUT_MASK)
-        return {**self.answer(batch), **{name: batch[name] for name in names}}
+        """Answers a text, or a pair of texts."""
+        ids = {name: self.tokenizer.tokenize(texts) for name, texts in inputs.items()}
+        vocabulary, length = self.tokenizer.vocabulary, self.config.max_seq_length
+        return self._answer_packed(packing.pack(ids[TEXT], ids.get(PAIR), vocabulary, length))
 
     def guess_masks(self, inputs: Mapping[str, tf.Tensor]) -> Tensors:
-        length, vocabulary = self.config.max_seq_length, self.tokenizer.vocabulary
+        length = self.config.max_seq_length
         batch = text_requests.pack_masked(inputs[TEXT], self.tokenizer, length)
-        positions = batch[features.MASKED_LM_POSITIONS]
-        return text_requests.decode_guesses(self.answer(batch), positions, vocabulary)
+        return self._answer_packed(batch)
 
     def answer_choices(self, inputs: Mapping[str, tf.Tensor]) -> Tensors:
-        return self.answer(text_requests.pack_choices(inputs, self.tokenizer, self.config))
+        batch = text_requests.pack_choices(inputs, self.tokenizer, self.config)
+        return self._answer_packed(batch)
 
     def answer_questions(self, inputs: Mapping[str, tf.Tensor]) -> Tensors:
-        config, names = self.config, self.model.inputs
-        threshold = self.model.options.null_threshold
-        read = answer_ops.make_reader(
-            lambda batch: self._answer_windows({name: batch[name] for name in names}),
-            self.tokenizer,
-            config,
-            AnswerOptions(threshold is not None, config.n_best_size, config.max_answer_length),
-            null_threshold=threshold or 0.0,
-        )
-        return read(inputs["question"], inputs["context"])
+        texts, names = (inputs["question"], inputs["context"]), self.model.inputs
+        windows, batch = window_ops.pack(*texts, self.tokenizer, self.config)
+        outputs = window_ops.run_in_batches(self.answer, {name: batch[name] for name in names})
+        config, threshold = self.config, self.model.options.null_threshold
+        sizes = config.n_best_size, config.max_answer_length
+        options = AnswerOptions(threshold is not None, *sizes)
+        return answer_ops.answer(outputs, windows, inputs["context"], options, threshold or 0.0)
 
     def mark_spans(self, inputs: Mapping[str, tf.Tensor]) -> Tensors:
-        labels = self.model.options.labels
-        tag = tag_ops.make_tagger(self._answer_windows, self.tokenizer, self.config, labels)
-        return tag(inputs[TEXT])
+        windows, rows, batch = window_ops.pack_texts(inputs[TEXT], self.tokenizer, self.config)
+        logits = window_ops.run_in_batches(self.answer, batch)["logits"]
+        return tag_ops.tag(logits, windows, rows, inputs[TEXT], self.model.options.labels)
 
 
-ANSWERS: Mapping[str, Callable[[_TextModel, Tensors], Tensors]] = {
+# {`Answer.asked`: texts by the names of inputs -> the reply}
+ASKED: Mapping[str, Callable[[_TextModel, Tensors], Tensors]] = {
     "texts": _TextModel.answer_texts,
-    "tokens": _TextModel.answer_tokens,
     "masks": _TextModel.guess_masks,
     "choices": _TextModel.answer_choices,
     "questions": _TextModel.answer_questions,
@@ -171,4 +172,4 @@ def make_text_signatures(model: ExportedModel, answer: Function) -> dict[str, Si
 def _answer_checked(text_model: _TextModel, inputs: Mapping[str, tf.Tensor]) -> Tensors:
     model = text_model.model
     texts = token_ids.check_texts(inputs, model.options.max_text_bytes)
-    return ANSWERS[model.answer.asked](text_model, texts)
+    return ASKED[model.answer.asked](text_model, texts)

@@ -1,4 +1,8 @@
-"""What a model answers: its network, what an export of it serves, and predictions."""
+"""What a model answers: its network, and what the outputs of the network say.
+
+`Answer.respond` is the one function from outputs to answers. Evaluation calls it eagerly, a model
+in Python and an export trace it.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,10 +21,11 @@ from albert_tf.kinds.base import (
     Outputs,
     Prediction,
     Predictions,
-    Task,
+    ReplyOptions,
     Tensors,
 )
-from albert_tf.records import features
+from albert_tf.kinds.spans import replies
+from albert_tf.kinds.spans.replies import Row
 from albert_tf.train_config import FinetuneConfig
 
 # Names of signatures and of their inputs.
@@ -31,18 +36,11 @@ QUESTION = "When does the museum open?"
 # The values of `Answer.truncation_note`.
 CUT = "; of a longer text the end is not read, and no reply says so"
 WINDOWS = "; a longer text is read in windows that overlap"
-# {method of TensorFlow Serving: {its output: ours}}
-_REPLIES = {
-    "classify": {"classes": "classes", "scores": "probabilities"},
-    "regress": {"outputs": "value"},
-}
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The network of a kind, and what its outputs say; by default the encoder.
-
-    `options` are `export.model_kinds.Options`.
+    """The network of a kind, and what its outputs say.
 
     Attributes:
         kind: its name, for messages.
@@ -56,8 +54,9 @@ class Answer:
         choices: the flags of an export that mean something, of those that not all kinds have.
         truncation_note: what becomes of a text that is too long, for the card of the model.
         view: how bin/demo shows its answers, a key of `demo.VIEWS`.
-        asked: how texts are packed and answered, a key of `export.signatures.ANSWERS`.
-        reply: the method of TensorFlow Serving for serialised examples, if it is not predict.
+        asked: how a graph packs texts, a key of `export.signatures.ASKED`.
+        method: of TensorFlow Serving for serialised examples, if it is not predict.
+        fields: {field of a prediction: the output of `respond` that it is}.
         gives_vectors: whether the outputs for a text are its vector, and predictions compare them.
         has_exits: whether there can be a head after each layer.
     """
@@ -75,7 +74,8 @@ class Answer:
     truncation_note: ClassVar[str] = CUT
     view: ClassVar[str] = "nearest"
     asked: ClassVar[str] = "texts"
-    reply: ClassVar[str] = ""
+    method: ClassVar[str] = ""
+    fields: ClassVar[Mapping[str, str]] = {}
     gives_vectors: ClassVar[bool] = False
     has_exits: ClassVar[bool] = False
 
@@ -97,16 +97,6 @@ class Answer:
         sizes = task_heads.HeadSizes.from_config(len(options.labels), run)
         head = self.choose_head(run)
         return task_model.AlbertForTask(config, head, sizes, seed=None, dtype=options.dtype)
-
-    def apply(self, network: Any, ids: Tensors) -> dict[str, Any]:
-        """Returns the outputs of the head; ids [B, S], of choices [B * C, S]."""
-        outputs = dict(network.apply({name: ids[name] for name in TOKENS}, ids))
-        outputs.pop("exit_logits", None)  # of all heads, where nothing says when to leave
-        return outputs
-
-    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
-        """Returns the outputs, by name, for checked token ids: by default those of the head."""
-        return self.apply(network, ids)
 
     def list_weights(
         self, weights: Mapping[str, Any], config: FinetuneConfig, source: str
@@ -131,11 +121,6 @@ class Answer:
             "request."
         )
 
-    def to_reply(self, outputs: Tensors) -> dict[str, Any]:
-        """Returns the outputs as `reply` has them."""
-        names = _REPLIES.get(self.reply) or {name: name for name in outputs}
-        return {theirs: outputs[ours] for theirs, ours in names.items()}
-
     def list_requests(self) -> dict[str, dict[str, list[Any]]]:
         """Returns {signature: {input of text: those of an example}}, the most usual first."""
         return {TEXT: {TEXT: [SENTENCE]}}
@@ -144,17 +129,62 @@ class Answer:
         """Returns the labels of a head of `size` outputs: classes without labels are numbered."""
         return labels or tuple(map(str, range(0 if self.num_outputs else size)))
 
-    # Predictions of examples.
+    # Tensors: from token ids to answers.
+
+    def apply(self, network: Any, ids: Tensors, options: ReplyOptions) -> dict[str, Any]:
+        """Returns the outputs of the head; ids [B, S], of choices [B, C, S]."""
+        outputs = dict(network.apply({name: ids[name] for name in TOKENS}, ids))
+        outputs.pop("exit_logits", None)  # of all heads, where nothing says when to leave
+        return outputs
+
+    def respond(self, outputs: Tensors, options: ReplyOptions) -> dict[str, Any]:
+        """Returns the answers, by name: by default the outputs. It computes in their dtype."""
+        return dict(outputs)
+
+    def respond_to_texts(self, answers: Tensors, ids: Tensors, tokenizer: Any) -> dict[str, Any]:
+        """Returns what texts are answered, of the answers to their ids: by default the same."""
+        return dict(answers)
+
+    # Predictions of examples, and replies to texts; `arrays` are those of `Data.files`.
 
     def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
+        self, outputs: Outputs, gold: Gold, options: ReplyOptions, arrays: Arrays
     ) -> Predictions:
-        """Decodes the model's outputs of all records; `arrays` are those of `Data.files`."""
-        raise NotImplementedError
+        """Decodes the outputs of the head, of all records, to predictions by id."""
+        predictions = self.predict(outputs, gold, options, arrays)
+        return dict(zip((row["id"] for row in gold), predictions, strict=True))
+
+    def predict(
+        self, answers: Outputs, gold: Gold, options: ReplyOptions, arrays: Arrays
+    ) -> list[Prediction]:
+        """Returns the prediction of each example: by default the answers that `fields` names.
+
+        And `num_layers`, how many layers ran, where a model leaves them early.
+        """
+        layers = {name: name for name in ("num_layers",) if name in answers}
+        needed = {*self.fields.values(), *layers, "num_labels"} & answers.keys()
+        return [
+            {name: row[x] for name, x in {**self.fields, **layers}.items()}
+            for row in replies.to_rows({name: answers[name] for name in needed})
+        ]
+
+    def reply(
+        self, answers: Outputs, gold: Gold, options: ReplyOptions, arrays: Arrays
+    ) -> list[Row]:
+        """Returns what a server replies to each text: by default all answers."""
+        return [replies.name_probabilities(row) for row in replies.to_rows(answers)]
 
     def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
         """Whether a prediction is as `decode` returns it, and finite."""
-        raise NotImplementedError
+        values = prediction.get("probabilities")
+        return self.is_plain(prediction.get("prediction"), labels) and (
+            "probabilities" not in self.fields
+            or (
+                isinstance(values, list)
+                and len(values) == len(labels)
+                and all(map(is_probability, values))
+            )
+        )
 
     def is_plain(self, value: Any, labels: Sequence[str]) -> bool:
         """Whether a value is what `decode` puts under `prediction`, for files of other programs."""
@@ -180,48 +210,14 @@ class LabelAnswer(Answer):
     def list_requests(self) -> dict[str, dict[str, list[Any]]]:
         return {TEXT: {TEXT: [SENTENCE]}, PAIR: {TEXT: [QUESTION], PAIR: [SENTENCE]}}
 
-
-class Encoder(Answer):
-    """A vector for each token of a text."""
-
-    description = "gives a vector for each token of a text"
-    asked = "tokens"
-
-    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
-        outputs = network(ids, skips_padding=True)
-        return {
-            name: tf.cast(outputs[name], tf.float32)
-            for name in ("sequence_output", "pooled_output")
-        }
-
-
-class FillMask(Answer):
-    """Guesses for each [MASK]."""
-
-    description = "guesses the words behind [MASK]"
-    view = "guesses"
-    asked = "masks"
-    parts = frozenset({"encoder", "masked_lm"})
-    more_inputs = (features.MASKED_LM_POSITIONS,)
-    choices = ("top_k",)
-    truncation_note = f"{CUT}: a [MASK] in it has no guesses"
-
-    def make_network(self, config: Any, options: Any) -> Any:
-        from albert_tf.model import albert_model
-
-        return albert_model.AlbertForPretraining(config, seed=None, dtype=options.dtype)
-
-    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
-        positions = ids[features.MASKED_LM_POSITIONS]
-        choices = {"positions": positions, "pooled": False, "skips_padding": True}
-        outputs = network.albert({name: ids[name] for name in TOKENS}, **choices)
-        logits = tf.cast(network.masked_lm(outputs["sequence_output"]), tf.float32)  # [B, P, V]
-        best = tf.math.top_k(tf.nn.softmax(logits), min(options.top_k, logits.shape[-1]))
-        guesses = {"top_ids": best.indices, "top_probabilities": best.values}
-        return {"masked_lm_logits": logits, **guesses}
-
-    def list_requests(self) -> dict[str, dict[str, list[Any]]]:
-        return {TEXT: {TEXT: ["The museum [MASK] at nine and [MASK] at five."]}}
+    def decode(
+        self, outputs: Outputs, gold: Gold, options: ReplyOptions, arrays: Arrays
+    ) -> Predictions:
+        """Responds in float64, which scores are computed from."""
+        with tf.device("CPU:0"):
+            answers = self.respond({"logits": outputs["logits"].astype(np.float64)}, options)
+        arrays_by_name = {name: np.asarray(x) for name, x in answers.items()}
+        return super().decode(arrays_by_name, gold, options, arrays)
 
 
 def average_field(members: Sequence[Prediction], name: str) -> dict[str, float]:
@@ -235,10 +231,3 @@ def is_number(value: Any) -> bool:
 
 def is_probability(value: Any) -> bool:
     return is_number(value) and 0 <= value <= 1
-
-
-def are_probabilities(values: Any, labels: Sequence[str]) -> bool:
-    """Whether there is a probability for each label."""
-    return (
-        isinstance(values, list) and len(values) == len(labels) and all(map(is_probability, values))
-    )

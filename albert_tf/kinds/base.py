@@ -77,6 +77,30 @@ class Records(NamedTuple):
     settings: Mapping[str, Any] = MappingProxyType({})
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReplyOptions:
+    """What an answer depends on besides the outputs of the network.
+
+    Attributes:
+        run_config: config of the fine-tuning run: lengths, windows, answers.
+        labels: of classes or choices, in the order of their ids.
+        pooling: the embedding of a text is the `mean` over its tokens, or the pooled `first` one.
+        normalize: whether embeddings have length 1.
+        top_k: guesses for each [MASK].
+        null_threshold: null odds above it mean that there is no answer; None: there always is one.
+        thresholds: of several labels: a probability above it means that the label applies; of
+            labels that are not there the default of `multi_label`.
+    """
+
+    run_config: FinetuneConfig
+    labels: tuple[str, ...] = ()
+    pooling: str = "mean"
+    normalize: bool = False
+    top_k: int = 5
+    null_threshold: float | None = None
+    thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
 class Mistake(NamedTuple):
     """A wrong prediction.
 

@@ -1,15 +1,15 @@
 """Classification: a text, or a pair of texts, is of one class."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.kinds import answer, base
+from albert_tf.kinds import base
 from albert_tf.kinds.answer import LabelAnswer
-from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
+from albert_tf.kinds.base import Gold, Mistake, Prediction, Predictions, ReplyOptions, Task, Tensors
 from albert_tf.kinds.learn import Learn
 from albert_tf.kinds.text_data import TextData
 from albert_tf.records import features
@@ -77,46 +77,25 @@ class ClassificationAnswer(LabelAnswer):
     description = "tells the class of a text, or of a pair of texts"
     view = "label"
     choices = ("labels",)
-    reply = "classify"
+    method = "classify"
+    fields: ClassVar[Mapping[str, str]] = {
+        "prediction": "label",
+        "probabilities": "probabilities",
+    }
 
-    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
-        return choose_label("label", self.apply(network, ids), options.labels)
-
-    def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
-    ) -> Predictions:
-        logits = outputs["logits"].astype(np.float64)
-        exponents = np.exp(logits - logits.max(-1, keepdims=True))
-        probabilities = exponents / exponents.sum(-1, keepdims=True)
+    def respond(self, outputs: Tensors, options: ReplyOptions) -> dict[str, Any]:
+        logits = outputs["logits"]  # [B, C]
+        best = tf.argmax(logits, -1, output_type=tf.int32)
         return {
-            example["id"]: {
-                "prediction": task.labels[int(row.argmax())],
-                "probabilities": row.tolist(),
-            }
-            for example, row in zip(gold, probabilities, strict=True)
+            **outputs,
+            self.fields["prediction"]: tf.gather(tf.constant(options.labels), best),
+            "probabilities": tf.nn.softmax(logits),
         }
-
-    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
-        is_label = prediction.get("prediction") in labels
-        return is_label and answer.are_probabilities(prediction.get("probabilities"), labels)
 
     def average(self, members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
         probabilities = np.mean([member["probabilities"] for member in members], axis=0)
         label = labels[int(probabilities.argmax())]
         return {"prediction": label, "probabilities": probabilities.tolist()}
-
-
-def choose_label(name: str, outputs: Tensors, labels: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the likeliest label under `name`, and the probabilities of all; logits [B, C]."""
-    logits = outputs["logits"]
-    best = tf.gather(tf.constant(labels), tf.argmax(logits, -1, output_type=tf.int32))
-    own = {name: best, "probabilities": tf.nn.softmax(logits)}
-    return {**outputs, **own, "classes": list_classes(logits, labels)}
-
-
-def list_classes(logits: Any, labels: tuple[str, ...]) -> Any:
-    """Returns the labels of the numbers in each row, [B, C]."""
-    return tf.broadcast_to(tf.constant(labels), tf.shape(logits))
 
 
 KIND = base.Kind(NAME, TextData(NAME), ClassificationLearn(NAME), ClassificationAnswer(NAME))

@@ -2,16 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf import metrics
-from albert_tf.kinds import answer, base, learn
+from albert_tf.kinds import base, learn
 from albert_tf.kinds.answer import LabelAnswer
-from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
-from albert_tf.kinds.classification import list_classes
+from albert_tf.kinds.base import Gold, Mistake, Prediction, Predictions, ReplyOptions, Task, Tensors
 from albert_tf.kinds.learn import Learn
 from albert_tf.kinds.tables import task_rows
 from albert_tf.kinds.tables.task_rows import DataSource
@@ -150,7 +149,12 @@ class MultiLabelLearn(Learn):
     def apply_thresholds(
         self, task: Task, predictions: Predictions, thresholds: Mapping[str, float]
     ) -> Predictions:
-        return select_labels(task.labels, predictions, thresholds)
+        """Returns the predictions with the labels whose probability is over their threshold."""
+        limits = list_limits(task.labels, thresholds)
+        return {
+            id_: {**row, "prediction": _select(task.labels, row["probabilities"], limits)}
+            for id_, row in predictions.items()
+        }
 
 
 class MultiLabelAnswer(LabelAnswer):
@@ -160,33 +164,22 @@ class MultiLabelAnswer(LabelAnswer):
     description = "tells which labels apply to a text"
     view = "labels"
     choices = ("labels",)
-    reply = "classify"
+    method = "classify"
+    fields: ClassVar[Mapping[str, str]] = {
+        "probabilities": "probabilities",
+        "prediction": "labels",
+    }
 
-    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
-        outputs = self.apply(network, ids)
+    def respond(self, outputs: Tensors, options: ReplyOptions) -> dict[str, Any]:
         logits = outputs["logits"]  # [B, C]
         probabilities = tf.sigmoid(logits)
-        limits = [options.thresholds.get(label, DEFAULT_THRESHOLD) for label in options.labels]
-        chosen = probabilities > tf.constant(limits, tf.float32)
-        # Of a row of padding alone, with which a server fills up a batch, there are labels, too.
-        classes = list_classes(logits, options.labels)
-        labels = tf.ragged.boolean_mask(classes, chosen)
+        limits = list_limits(options.labels, options.thresholds)
+        chosen = probabilities > tf.constant(limits, probabilities.dtype)
+        columns = tf.broadcast_to(tf.range(len(limits)), tf.shape(logits))
+        labels = tf.gather(tf.constant(options.labels), tf.ragged.boolean_mask(columns, chosen))
         counts = tf.reduce_sum(tf.cast(chosen, tf.int32), -1)
-        own = {"labels": labels.to_tensor(), "num_labels": counts, "classes": classes}
+        own = {"labels": labels.to_tensor(), "num_labels": counts}
         return {**outputs, **own, "probabilities": probabilities}
-
-    def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
-    ) -> Predictions:
-        """Labels of a probability over a half; the caller may have better thresholds."""
-        probabilities = 1 / (1 + np.exp(-outputs["logits"].astype(np.float64)))
-        pairs = zip(gold, probabilities.tolist(), strict=True)
-        predictions = {example["id"]: {"probabilities": row} for example, row in pairs}
-        return select_labels(task.labels, predictions, {})
-
-    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
-        are_labels = self.is_plain(prediction.get("prediction"), labels)
-        return are_labels and answer.are_probabilities(prediction.get("probabilities"), labels)
 
     def is_plain(self, value: Any, labels: Sequence[str]) -> bool:
         return isinstance(value, list) and all(label in labels for label in value)
@@ -194,8 +187,8 @@ class MultiLabelAnswer(LabelAnswer):
     def average(self, members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
         """Those whose mean probability is over a half."""
         values = np.mean([member["probabilities"] for member in members], axis=0).tolist()
-        limits = [DEFAULT_THRESHOLD] * len(labels)
-        return {"prediction": _select(labels, values, limits), "probabilities": values}
+        chosen = _select(labels, values, list_limits(labels, {}))
+        return {"prediction": chosen, "probabilities": values}
 
     def describe(self, prediction: Prediction, labels: Sequence[str]) -> list[str]:
         values = dict(zip(labels, prediction["probabilities"], strict=True))
@@ -203,15 +196,9 @@ class MultiLabelAnswer(LabelAnswer):
         return [", ".join(chosen) or "none"]
 
 
-def select_labels(
-    labels: Sequence[str], predictions: Predictions, thresholds: Mapping[str, float]
-) -> Predictions:
-    """Returns the predictions with the labels whose probability is over their threshold."""
-    limits = [thresholds.get(label, DEFAULT_THRESHOLD) for label in labels]
-    return {
-        id_: {**row, "prediction": _select(labels, row["probabilities"], limits)}
-        for id_, row in predictions.items()
-    }
+def list_limits(labels: Sequence[str], thresholds: Mapping[str, float]) -> list[float]:
+    """Returns the threshold of each label."""
+    return [thresholds.get(label, DEFAULT_THRESHOLD) for label in labels]
 
 
 def to_arrays(task: Task, gold: Gold, predictions: Predictions) -> tuple[np.ndarray, np.ndarray]:

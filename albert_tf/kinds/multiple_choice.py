@@ -2,19 +2,15 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf import metrics
 from albert_tf.errors import require
 from albert_tf.kinds import base
 from albert_tf.kinds.answer import QUESTION, SENTENCE
-from albert_tf.kinds.base import Gold, Predictions, Task, Tensors
-from albert_tf.kinds.classification import (
-    ClassificationAnswer,
-    ClassificationLearn,
-    choose_label,
-)
+from albert_tf.kinds.base import Gold, Predictions, ReplyOptions, Task, Tensors
+from albert_tf.kinds.classification import ClassificationAnswer, ClassificationLearn
 from albert_tf.kinds.tables.task_rows import Columns
 from albert_tf.kinds.text_data import TextData
 from albert_tf.records import features
@@ -103,8 +99,9 @@ class MultipleChoiceAnswer(ClassificationAnswer):
     asked = "choices"
     rank = 3
     num_outputs = 1
+    fields: ClassVar[Mapping[str, str]] = {**ClassificationAnswer.fields, "prediction": "choice"}
 
-    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
+    def apply(self, network: Any, ids: Tensors, options: ReplyOptions) -> dict[str, Any]:
         from albert_tf.records.model_inputs import require_all
 
         number = len(options.labels)
@@ -114,7 +111,7 @@ class MultipleChoiceAnswer(ClassificationAnswer):
             # [B, C, S] -> [B * C, S], of empty batches, too
             flat = [shape[0] * shape[1], shape[2]]
             rows = {name: tf.reshape(ids[name], flat) for name in base.TOKENS}
-        return choose_label("choice", self.apply(network, rows), options.labels)
+        return super().apply(network, rows, options)
 
     def list_requests(self) -> dict[str, dict[str, list[Any]]]:
         return {"question": {"passage": [SENTENCE], "question": [QUESTION], "options": [[]]}}

@@ -1,6 +1,6 @@
 """Regression: a text, or a pair of texts, has a number."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.kinds import answer, base
 from albert_tf.kinds.answer import LabelAnswer
-from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
+from albert_tf.kinds.base import Gold, Mistake, Prediction, Predictions, ReplyOptions, Task, Tensors
 from albert_tf.kinds.learn import Learn
 from albert_tf.kinds.text_data import TextData
 from albert_tf.records import features
@@ -67,20 +67,12 @@ class RegressionAnswer(LabelAnswer):
     head = "Regression"
     description = "gives a number for a text, or for a pair of texts"
     view = "value"
-    reply = "regress"
+    method = "regress"
+    fields: ClassVar[Mapping[str, str]] = {"prediction": "value"}
 
-    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
-        outputs = self.apply(network, ids)
-        return {"value": outputs.pop("logits")[:, 0], **outputs}
-
-    def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
-    ) -> Predictions:
-        pairs = zip(gold, outputs["logits"][:, 0].tolist(), strict=True)
-        return {example["id"]: {"prediction": value} for example, value in pairs}
-
-    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
-        return answer.is_number(prediction.get("prediction"))
+    def respond(self, outputs: Tensors, options: ReplyOptions) -> dict[str, Any]:
+        others = {name: x for name, x in outputs.items() if name != "logits"}
+        return {"value": outputs["logits"][:, 0], **others}
 
     def is_plain(self, value: Any, labels: Sequence[str]) -> bool:
         return answer.is_number(value)

@@ -9,7 +9,16 @@ from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require
 from albert_tf.kinds import answer, base, learn
 from albert_tf.kinds.answer import Answer
-from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
+from albert_tf.kinds.base import (
+    Gold,
+    Mistake,
+    Outputs,
+    Prediction,
+    Predictions,
+    ReplyOptions,
+    Task,
+    Tensors,
+)
 from albert_tf.kinds.learn import Learn
 from albert_tf.kinds.tables import task_rows
 from albert_tf.kinds.tables.task_rows import Columns
@@ -210,18 +219,20 @@ class SentenceEmbeddingAnswer(Answer):
     description = "gives one vector for a text"
     choices = ("pooling", "normalize")
 
-    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
+    def apply(self, network: Any, ids: Tensors, options: ReplyOptions) -> dict[str, Any]:
+        """The head has no weights: any network has vectors of texts, whatever its own head."""
         from albert_tf.model import albert_model, task_heads
 
+        encoder = getattr(network, "albert", network)
         if options.pooling == "first":
             positions = albert_model.no_positions(ids)
-            outputs = network(ids, positions=positions, skips_padding=True)
-            vectors = tf.cast(outputs["pooled_output"], tf.float32)
-        else:
-            outputs = network(ids, skips_padding=True)
-            vectors = task_heads.average_tokens(
-                outputs["sequence_output"], ids[features.INPUT_MASK]
-            )
+            outputs = encoder(ids, positions=positions, skips_padding=True)
+            return {"embedding": tf.cast(outputs["pooled_output"], tf.float32)}
+        tokens = encoder(ids, skips_padding=True)["sequence_output"]
+        return {"embedding": task_heads.average_tokens(tokens, ids[features.INPUT_MASK])}
+
+    def respond(self, outputs: Tensors, options: ReplyOptions) -> dict[str, Any]:
+        vectors = outputs["embedding"]
         return {"embedding": tf.math.l2_normalize(vectors, -1) if options.normalize else vectors}
 
     def choose_head(self, config: FinetuneConfig) -> Any:
@@ -230,18 +241,18 @@ class SentenceEmbeddingAnswer(Answer):
         is_first = config.pooling == "first"
         return task_heads.FirstEmbedding if is_first else task_heads.MeanEmbedding
 
-    def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
-    ) -> Predictions:
+    def predict(
+        self, answers: Outputs, gold: Gold, options: ReplyOptions, arrays: base.Arrays
+    ) -> list[Prediction]:
         """Ranks the second text of an example among all of them.
 
         A text that equals the first one is left out; of equal cosines, and of such that are not
         finite, the own one is the last: vectors that are all alike find nothing.
         """
-        vectors = outputs["embedding"].astype(np.float32)
+        vectors = answers["embedding"].astype(np.float32)
         vectors /= np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
         candidates = np.unique([k for example in gold for k in example["texts"][1:]])
-        predictions: Predictions = {}
+        predictions: list[Prediction] = []
         for begin in range(0, len(gold), _QUERIES):
             block = gold[begin : begin + _QUERIES]
             first, second = np.array([example["texts"][:2] for example in block]).T
@@ -250,8 +261,8 @@ class SentenceEmbeddingAnswer(Answer):
             own = cosines[np.arange(len(block)), places]
             is_other = (candidates != first[:, np.newaxis]) | (candidates == second[:, np.newaxis])
             ranks = (~(cosines < own[:, np.newaxis]) & is_other).sum(1)
-            for example, cosine, rank in zip(block, own.tolist(), ranks.tolist(), strict=True):
-                predictions[example["id"]] = {"prediction": cosine, "rank": rank}
+            pairs = zip(own.tolist(), ranks.tolist(), strict=True)
+            predictions += [{"prediction": cosine, "rank": rank} for cosine, rank in pairs]
         return predictions
 
     def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:

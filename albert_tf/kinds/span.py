@@ -17,11 +17,21 @@ from albert_tf.kinds.answer import (
     is_number,
     is_probability,
 )
-from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
+from albert_tf.kinds.base import (
+    Gold,
+    Mistake,
+    Outputs,
+    Prediction,
+    Predictions,
+    ReplyOptions,
+    Task,
+    Tensors,
+)
 from albert_tf.kinds.data import Data
 from albert_tf.kinds.learn import Learn
-from albert_tf.kinds.spans import qa_windows, span_features, squad_metrics
+from albert_tf.kinds.spans import qa_windows, replies, span_features, squad_metrics
 from albert_tf.kinds.spans.qa_windows import AnswerOptions
+from albert_tf.kinds.spans.replies import Row
 from albert_tf.kinds.spans.span_features import Question
 from albert_tf.records import features
 from albert_tf.run_files import NULL_ODDS
@@ -227,16 +237,35 @@ class SpanAnswer(Answer):
     def list_requests(self) -> dict[str, dict[str, list[Any]]]:
         return {"question": {"question": [QUESTION], "context": [SENTENCE]}}
 
-    def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
-    ) -> Predictions:
+    def predict(
+        self, answers: Outputs, gold: Gold, options: ReplyOptions, arrays: base.Arrays
+    ) -> list[Prediction]:
         from albert_tf.kinds.spans import span_decoding
 
+        config = options.run_config
+        sizes = config.n_best_size, config.max_answer_length
+        choices = AnswerOptions(self.has_null_odds(options), *sizes)
         windows = arrays[qa_windows.WINDOWS]
-        ids = outputs.get(features.UNIQUE_IDS, windows.unique_ids[:, np.newaxis])
-        outputs = {**outputs, features.UNIQUE_IDS: ids[:, 0]}
-        options = AnswerOptions(self.may_be_none, config.n_best_size, config.max_answer_length)
-        return span_decoding.predict(outputs, windows, gold, options)
+        return [*span_decoding.predict(answers, windows, gold, choices).values()]
+
+    def reply(
+        self, answers: Outputs, gold: Gold, options: ReplyOptions, arrays: base.Arrays
+    ) -> list[Row]:
+        """The best answer to each question; none where the null odds are over the threshold."""
+        rows = []
+        for prediction in self.predict(answers, gold, options, arrays):
+            best = prediction["nbest"][0]
+            row = {"answer": best["text"], **{x: y for x, y in best.items() if x != "text"}}
+            if self.has_null_odds(options):
+                row[NULL_ODDS] = prediction[NULL_ODDS]
+                if row[NULL_ODDS] > (options.null_threshold or 0.0):
+                    row |= replies.NO_ANSWER
+            rows.append(replies.round_as_float32(row))
+        return rows
+
+    def has_null_odds(self, options: ReplyOptions) -> bool:
+        """Tells whether there may be no answer; the head of SQuAD 1.1 serves such tasks, too."""
+        return self.may_be_none or options.null_threshold is not None
 
     def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
         nbest = prediction.get("nbest")

@@ -11,12 +11,12 @@ from albert_tf.kinds import (
     classification,
     multi_label,
     multiple_choice,
+    pretrained,
     regression,
     sentence_embedding,
     span,
     token_classification,
 )
-from albert_tf.kinds.answer import Answer, Encoder, FillMask
 from albert_tf.kinds.base import Kind, Task
 
 OWN = "own"
@@ -34,11 +34,7 @@ _KINDS: tuple[Kind, ...] = (
 )
 KINDS = {kind.name: kind for kind in _KINDS}
 # Of models that are exported, also those without a task.
-ANSWERS: dict[str, Answer] = {
-    "encoder": Encoder("encoder"),
-    "fill_mask": FillMask("fill_mask"),
-    **{name: kind.answer for name, kind in KINDS.items()},
-}
+MODELS = {kind.name: kind for kind in (*pretrained.KINDS, *_KINDS)}
 # Of a task of the user's own that names none.
 DEFAULT_KIND = _KINDS[0].name
 

@@ -143,7 +143,7 @@ class TextData(Data):
 
         def make_batch(rows: Any) -> dict[str, np.ndarray]:
             chosen = [texts[row] for row in np.arange(len(texts))[rows]]
-            tokens = tokenize(chosen, tokenizer)
+            tokens = self.tokenize(chosen, tokenizer)
             sequences, cut = self.truncate(tokens, lengths)
             counts.update(cut | count_unreadable(tokens, tokenizer))
             arrays = make_arrays(sequences, tokenizer, lengths.max_seq_length)
@@ -155,8 +155,14 @@ class TextData(Data):
     def count_losses(
         self, rows: Sequence[Sequence[str]], tokenizer: Tokenizer, lengths: Lengths
     ) -> Mapping[str, int]:
-        tokens = tokenize(rows, tokenizer)
+        tokens = self.tokenize(rows, tokenizer)
         return self.truncate(tokens, lengths)[1] | count_unreadable(tokens, tokenizer)
+
+    def tokenize(self, rows: Sequence[Sequence[str]], tokenizer: Tokenizer) -> list[list[Tokens]]:
+        """Returns the token ids of each text of each row; many questions share a passage."""
+        texts = list(dict.fromkeys(text for row in rows for text in row))
+        ids = dict(zip(texts, tokenizer.encode_batch(texts), strict=True))
+        return [[ids[text] for text in row] for row in rows]
 
     def truncate(
         self, rows: Sequence[Sequence[Tokens]], lengths: Lengths
@@ -188,13 +194,6 @@ def truncate_pair(num_first: int, num_second: int, room: int) -> tuple[int, int]
     """
     first = min(num_first, max(room - num_second, (room + 1) // 2))
     return first, min(num_second, room - first)
-
-
-def tokenize(rows: Sequence[Sequence[str]], tokenizer: Tokenizer) -> list[list[Tokens]]:
-    """Returns the token ids of each text of each row; many questions share a passage."""
-    texts = list(dict.fromkeys(text for row in rows for text in row))
-    ids = dict(zip(texts, tokenizer.encode_batch(texts), strict=True))
-    return [[ids[text] for text in row] for row in rows]
 
 
 def count_unreadable(rows: Sequence[Sequence[Tokens]], tokenizer: Tokenizer) -> dict[str, int]:

@@ -11,10 +11,20 @@ from albert_tf import metrics
 from albert_tf.errors import require
 from albert_tf.kinds import answer, base, learn
 from albert_tf.kinds.answer import WINDOWS, Answer
-from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
+from albert_tf.kinds.base import (
+    Gold,
+    Mistake,
+    Outputs,
+    Prediction,
+    Predictions,
+    ReplyOptions,
+    Task,
+    Tensors,
+)
 from albert_tf.kinds.data import Data
 from albert_tf.kinds.learn import Learn
-from albert_tf.kinds.spans import qa_windows, tag_schemes, token_features
+from albert_tf.kinds.spans import qa_windows, replies, tag_schemes, token_features
+from albert_tf.kinds.spans.replies import Row
 from albert_tf.kinds.spans.token_features import TaggedText
 from albert_tf.kinds.tables import token_tables
 from albert_tf.kinds.tables.task_rows import DataSource
@@ -218,10 +228,14 @@ class TokenClassificationAnswer(Answer):
     choices = ("labels",)
     truncation_note = WINDOWS
 
-    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
-        logits = self.apply(network, ids)["logits"]  # [B, S, C]
+    def apply(self, network: Any, ids: Tensors, options: ReplyOptions) -> dict[str, Any]:
+        mask = {features.INPUT_MASK: ids[features.INPUT_MASK]}  # padding has no tags
+        return {**super().apply(network, ids, options), **mask}
+
+    def respond(self, outputs: Tensors, options: ReplyOptions) -> dict[str, Any]:
+        logits = outputs["logits"]  # [B, S, C]
         best = tf.gather(tf.constant(options.labels), tf.argmax(logits, -1, output_type=tf.int32))
-        tags = tf.where(ids[features.INPUT_MASK] > 0, best, "")
+        tags = tf.where(outputs[features.INPUT_MASK] > 0, best, "")
         return {"tags": tags, "probabilities": tf.nn.softmax(logits), "logits": logits}
 
     def complete_labels(self, labels: tuple[str, ...], size: int, source: str) -> tuple[str, ...]:
@@ -229,13 +243,23 @@ class TokenClassificationAnswer(Answer):
         tag_schemes.find_scheme(labels)
         return labels
 
-    def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
-    ) -> Predictions:
+    def predict(
+        self, answers: Outputs, gold: Gold, options: ReplyOptions, arrays: base.Arrays
+    ) -> list[Prediction]:
         from albert_tf.kinds.spans import tag_decoding
 
         windows, words = (arrays[name] for name in (qa_windows.WINDOWS, qa_windows.WORDS))
-        return tag_decoding.predict(outputs, windows, words, gold, task.labels)
+        return [*tag_decoding.predict(answers, windows, words, gold, options.labels).values()]
+
+    def reply(
+        self, answers: Outputs, gold: Gold, options: ReplyOptions, arrays: base.Arrays
+    ) -> list[Row]:
+        rows = []
+        for prediction in self.predict(answers, gold, options, arrays):
+            spans = prediction["prediction"]
+            columns = {name: [span[x] for span in spans] for name, x in replies.SPANS.items()}
+            rows.append(replies.round_as_float32({"num_spans": len(spans), **columns}))
+        return rows
 
     def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
         spans = prediction.get("prediction")

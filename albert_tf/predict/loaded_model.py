@@ -3,14 +3,13 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from albert_tf import config_io, folders
@@ -18,16 +17,17 @@ from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError, require, require_choice
-from albert_tf.export import export_source, model_kinds
+from albert_tf.export import export_source
 from albert_tf.export.export_config import ExportConfig, SourceConfig
+from albert_tf.export.model_kinds import ExportedModel, Options
 from albert_tf.kinds import task_table, token_lengths
-from albert_tf.kinds.base import TOKENS, Kind, Prediction, Records, Task
+from albert_tf.kinds.base import TOKENS, Prediction, Records, Task
 from albert_tf.model import weight_names
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.model.weight_names import OPTIONAL, TASK_HEADS
 from albert_tf.predict import arguments, search, text_network
 from albert_tf.predict.arguments import Inputs, Texts
-from albert_tf.predict.text_network import Compute, TextNetwork
+from albert_tf.predict.text_network import TextNetwork
 from albert_tf.records import features
 from albert_tf.run_files import BEST
 from albert_tf.tasks import finetuned_model
@@ -107,20 +107,13 @@ class LoadedModel:
         pooler = weight_names.parts(self.config)[weight_names.POOLER]
         if pooling == "first" and not pooler.keys() <= self.checkpoint.weights.keys():
             raise UserError(f"{self.checkpoint.source} has no pooler: take pooling='mean'.")
-        options = model_kinds.Options(
-            kind="sentence_embedding",
-            run_config=self.run_config,
-            pooling=pooling,
-            normalize=normalize,
-        )
-        compute = task_table.ANSWERS[options.kind].serve
         rows = arguments.as_tuples(texts, 1)
         if not rows:
             return np.zeros((0, self.config.hidden_size), np.float32)
-        kind, encoder = task_table.KINDS[options.kind], self.encoder
-        choices = pooling, normalize
-        _, outputs = self._run(kind, rows, lambda x: compute(encoder, x, options), *choices)
-        return outputs["embedding"]
+        network = self._answering("sentence_embedding", pooling=pooling, normalize=normalize)
+        records, answers = network.run(rows)
+        self._warn(records)
+        return answers["embedding"]
 
     def search(
         self, queries: Texts, texts: Iterable[str], *, top_k: int = 5
@@ -145,25 +138,21 @@ class LoadedModel:
                 f"{self.checkpoint.source} has no masked-LM head, which guesses need. "
                 "Take a pre-trained checkpoint."
             )
-        return [self._guess_masked(text, top_k) for (text,) in arguments.as_tuples(texts, 1)]
-
-    def _guess_masked(self, text: str, top_k: int) -> list[list[Guess]]:
-        tokenizer = self._require_tokenizer()
-        ids = [tokenizer.cls_id, *tokenizer.encode_with_masks(text), tokenizer.sep_id]
-        positions = [i for i, piece in enumerate(ids) if piece == tokenizer.mask_id]
-        if not positions:
-            raise UserError(f"no [MASK] in {text!r}. Put [MASK] where a word is to be guessed.")
+        rows, tokenizer = arguments.as_tuples(texts, 1), self._require_tokenizer()
         longest = self.config.max_position_embeddings
-        if len(ids) > longest:
-            raise UserError(f"a text of {len(ids)} tokens is over {longest}. Shorten it.")
-        batch = {features.INPUT_IDS: ids, features.MASKED_LM_POSITIONS: positions}
-        outputs = self.model({name: tf.constant([row]) for name, row in batch.items()})
-        logits = tf.cast(outputs["masked_lm_logits"][0], tf.float32)
-        probabilities = tf.nn.softmax(logits).numpy()  # [P, V]
-        best = np.argsort(-probabilities, axis=-1)[:, :top_k]
+        for (text,) in rows:
+            ids = tokenizer.encode_with_masks(text)
+            if tokenizer.mask_id not in ids:
+                raise UserError(f"no [MASK] in {text!r}. Put [MASK] where a word is to be guessed.")
+            if (size := len(ids) + features.NUM_TEXT_TOKENS) > longest:
+                raise UserError(f"a text of {size} tokens is over {longest}. Shorten it.")
+        if not rows:
+            return []
+        config = replace(self.run_config, max_seq_length=longest)
+        answers = self._answering("fill_mask", run_config=config, top_k=top_k).reply(rows)
         return [
-            [Guess(tokenizer.id_to_piece(int(i)), float(row[i])) for i in indices]
-            for row, indices in zip(probabilities, best, strict=True)
+            [[*map(Guess, *best)] for best in zip(x["tokens"], x["probabilities"], strict=True)]
+            for x in answers
         ]
 
     def predict(self, inputs: Inputs) -> list[Prediction]:
@@ -188,16 +177,12 @@ class LoadedModel:
         rows = arguments.as_tuples(inputs, task.kind.data.count_texts(task))
         if not rows:
             return []
-        kind = task.kind
-        records, outputs = self._run(kind, rows, self.model)
-        lines, arrays = records.lines, records.arrays
-        predictions = kind.answer.decode(outputs, lines, task, self.run_config, arrays)
-        if kind.learn.has_label_thresholds:
-            thresholds = finetuned_model.read_thresholds(self.checkpoint)
-            predictions = kind.learn.apply_thresholds(task, predictions, thresholds)
-        used = outputs.get("num_layers", ())
-        more = [{"num_layers": int(x)} for x in used] or [{}] * len(predictions)
-        return [{**x, **y} for x, y in zip(predictions.values(), more, strict=True)]
+        has_thresholds = task.kind.learn.has_label_thresholds
+        thresholds = finetuned_model.read_thresholds(self.checkpoint) if has_thresholds else {}
+        network = self._answering(task.kind.name, labels=task.labels, thresholds=thresholds)
+        predictions, records = network.predict(rows)
+        self._warn(records)
+        return predictions
 
     def encode(self, inputs: Inputs) -> dict[str, np.ndarray]:
         """Returns the ids that the Keras model takes, for its `fit`, `predict` and `evaluate`.
@@ -215,9 +200,7 @@ class LoadedModel:
         rows = arguments.as_tuples(inputs, number)
         stand_in = ("",) * (number or 1)  # gives the shape where there are no rows
         labels = self.task.labels if self.task else ()
-        records = text_network.encode(
-            kind, rows or [stand_in], self._require_tokenizer(), labels, self.run_config
-        )
+        records = self._answering(kind.name, labels=labels).encode(rows or [stand_in])
         batch = records.make_batch(slice(None))
         token_lengths.warn_of_losses(records.counts, len(rows), self.run_config)
         return {name: batch[name][: len(rows)].astype(np.int32) for name in TOKENS}
@@ -387,41 +370,24 @@ class LoadedModel:
         return self.tokenizer
 
     @cached_property
-    def _networks(self) -> dict[Any, TextNetwork]:
-        """Holds the networks of `_run`, whose graphs are traced once."""
-        return {}
+    def _networks(self) -> list[TextNetwork]:
+        """Holds the networks of `_answering`, whose graphs are traced once."""
+        return []
 
-    def _run(
-        self, kind: Kind, rows: Sequence[tuple[str, ...]], compute: Compute, *choices: Any
-    ) -> tuple[Records, dict[str, np.ndarray]]:
-        """Returns the records of rows and what `compute` makes of them; see `TextNetwork.run`.
+    def _answering(self, kind: str, **choices: Any) -> TextNetwork:
+        """Returns the network that answers texts; `choices` are of `model_kinds.Options`."""
+        options = Options(kind=kind, **{"run_config": self.run_config, **choices})
+        for network in self._networks:
+            if network.model.options == options and network.model.network is self.model:
+                return network
+        source, tokenizer = self.checkpoint.source, self._require_tokenizer()
+        model = ExportedModel(source, options, self.model, tokenizer)
+        self._networks.append(text_network.make(model))
+        return self._networks[-1]
 
-        Warns of texts that lose their ends. `choices` are what `compute` depends on beside the
-        model; it takes ids [N, S], of choices [N, C * S].
-        """
-        if (key := (id(self.model), self.run_config, choices)) not in self._networks:
-            names = (*TOKENS, *kind.answer.more_inputs)
-            labels = self.task.labels if self.task else ()
-            number = len(labels) if kind.answer.rank == 3 else 1
-            specs = {name: tf.TensorSpec([None] * kind.answer.rank, tf.int32) for name in names}
-
-            def compute_rows(ids: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
-                flat = {x: tf.reshape(y, [tf.shape(y)[0], -1]) for x, y in ids.items()}
-                return compute(flat if kind.answer.rank == 3 else ids)
-
-            length = self.run_config.max_seq_length
-            self._networks[key] = TextNetwork(
-                kind,
-                self._require_tokenizer(),
-                labels,
-                self.run_config,
-                names,
-                [-1, number, length] if kind.answer.rank == 3 else [-1, length],
-                text_network.trace(compute_rows, specs),
-            )
-        records, outputs = self._networks[key].run(rows)
+    def _warn(self, records: Records) -> None:
+        """Warns of texts that lose their ends."""
         token_lengths.warn_of_losses(records.counts, len(records.lines), self.run_config)
-        return records, outputs
 
 
 def load(

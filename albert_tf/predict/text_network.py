@@ -1,4 +1,4 @@
-"""A tokenizer in Python and a network: texts become records, and these the network's outputs."""
+"""A tokenizer in Python and a network: texts become records, and these the network's answers."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -7,51 +7,53 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.kinds.base import Kind, Records
+from albert_tf.errors import UserError
+from albert_tf.export.model_kinds import ExportedModel
+from albert_tf.export.requests import token_ids
+from albert_tf.kinds.base import TOKENS, Prediction, Records
 from albert_tf.kinds.spans.qa_windows import WINDOWS
+from albert_tf.kinds.spans.replies import Row
 from albert_tf.model import xla
 from albert_tf.records import features
 from albert_tf.tokenizers.tokenization import Tokenizer
-from albert_tf.train_config import FinetuneConfig
 
 BATCH = 32  # sequences that are computed at once
 
-Arrays = Mapping[str, np.ndarray]  # [N, ...]
 Batch = dict[str, tf.Tensor]
-Compute = Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]]
 Rows = Sequence[Sequence[str]]  # of texts, as `Data.list_texts` orders them
 
 
 @dataclass(frozen=True)
 class TextNetwork:
-    """Texts -> the outputs of a network.
+    """Texts -> the answers of a model in memory.
 
     Attributes:
-        kind: how texts become records.
-        tokenizer: of the vocabulary.
-        labels: of the task, in the order of their ids.
-        config: lengths of the records.
-        inputs: names of what the network takes.
-        shape: of a batch of ids, [-1, S], or of C choices [-1, C, S].
-        compute: token ids -> outputs by name; see `trace`.
+        model: the network, how it answers, and its tokenizer.
+        compute: token ids -> answers by name, as one graph.
     """
 
-    kind: Kind
-    tokenizer: Tokenizer
-    labels: Sequence[str]
-    config: FinetuneConfig
-    inputs: Sequence[str]
-    shape: Sequence[int]
-    compute: Compute
+    model: ExportedModel
+    compute: Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]]
+
+    def predict(self, rows: Rows) -> tuple[list[Prediction], Records]:
+        """Returns the predictions of rows, and their records."""
+        records, answers = self.run(rows)
+        options, arrays = self.model.options, records.arrays
+        return self.model.answer.predict(answers, records.lines, options, arrays), records
+
+    def reply(self, rows: Rows, batch_size: int = BATCH) -> list[Row]:
+        """Returns what an export of the model replies to rows."""
+        records, answers = self.run(rows, batch_size)
+        return self.model.answer.reply(answers, records.lines, self.model.options, records.arrays)
 
     def run(self, rows: Rows, batch_size: int = BATCH) -> tuple[Records, dict[str, np.ndarray]]:
-        """Returns the records of rows and their outputs, [N, ...] by name, in order.
+        """Returns the records of rows and their answers, [N, ...] by name, in order.
 
         The longest texts are computed first: a batch is as slow as its longest. Windows of long
         texts are computed `BATCH` at a time, whatever the number of rows.
         """
-        records = encode(self.kind, rows, self.tokenizer, self.labels, self.config)
-        if self.kind.data.window_noun:
+        records = self.encode(rows)
+        if self.model.kind.data.window_noun:
             order, batch_size = np.arange(records.size), BATCH
         else:
             order = np.argsort([-sum(map(len, row)) for row in rows], kind="stable")
@@ -62,41 +64,57 @@ class TextNetwork:
         back = np.argsort(order)
         return records, {x: np.concatenate([part[x] for part in parts])[back] for x in parts[0]}
 
+    def encode(self, rows: Rows) -> Records:
+        """Returns the records of rows of texts."""
+        data, options = self.model.kind.data, self.model.options
+        examples = [data.make_example(str(number), tuple(row)) for number, row in enumerate(rows)]
+        lengths = options.run_config
+        return data.encode(examples, self.tokenizer, options.labels, lengths, trains=True)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        assert self.model.tokenizer, "`make` refuses a model without"
+        return self.model.tokenizer
+
     def _make_batches(self, records: Records, order: np.ndarray, size: int) -> Iterator[Batch]:
-        begins = range(0, records.size, size)
-        if self.kind.data.window_noun:  # their outputs, of each token, must have one length
+        begins, longest = range(0, records.size, size), 2
+        if self.model.kind.data.window_noun:  # their answers, of each token, must have one length
             windows = records.arrays[WINDOWS]
             longest = int((windows.firsts + windows.lengths).max()) + 1  # with the last [SEP]
-            parts = (records.make_batch(slice(k, k + size)) for k in begins)
-            yield from (self.make_batch(part, longest) for part in parts)
-        else:
-            yield from (self.make_batch(records.make_batch(order[k : k + size])) for k in begins)
+        for begin in begins:
+            yield self._make_batch(records.make_batch(order[begin : begin + size]), longest)
 
-    def make_batch(self, arrays: Arrays, longest: int = 2) -> Batch:
-        """Returns the inputs, [N, S] or [N, C, S], as long as the longest sequence."""
-        given = {x: np.reshape(arrays[x], self.shape) for x in self.inputs if x in arrays}
-        longest = max(int(given[features.INPUT_MASK].sum(-1).max()), longest)
-        return {name: tf.constant(x[..., :longest], tf.int32) for name, x in given.items()}
+    def _make_batch(self, arrays: Mapping[str, np.ndarray], longest: int) -> Batch:
+        """Returns the inputs, ids [N, S] or [N, C, S], as long as the longest sequence."""
+        shape = self.model.shape_ids(-1, self.model.options.run_config.max_seq_length)
+        longest = max(int(np.reshape(arrays[features.INPUT_MASK], shape).sum(-1).max()), longest)
+        like_ids = (*TOKENS, features.P_MASK)
+        return {
+            name: tf.constant(
+                np.reshape(arrays[name], shape)[..., :longest]
+                if name in like_ids
+                else arrays[name],
+                tf.int32,
+            )
+            for name in self.model.inputs
+        }
 
 
-def encode(
-    kind: Kind, rows: Rows, tokenizer: Tokenizer, labels: Sequence[str], config: FinetuneConfig
-) -> Records:
-    """Returns the records of rows of texts."""
-    examples = [kind.data.make_example(str(number), tuple(row)) for number, row in enumerate(rows)]
-    return kind.data.encode(examples, tokenizer, labels, config, trains=True)
+def make(model: ExportedModel) -> TextNetwork:
+    """Returns the answering network of a model; `UserError` if it has no vocabulary.
 
-
-def trace(compute: Compute, specs: Mapping[str, tf.TensorSpec]) -> Compute:
-    """Returns what computes the same as one graph, in which layers that share weights are a loop.
-
-    `compute` takes checked token ids.
+    It runs as one graph, in which layers that share weights are a loop.
     """
+    if model.tokenizer is None:
+        raise UserError(f"{model.source} has no vocabulary: put it there.")
+    tokenizer = model.tokenizer
 
-    def run(batch: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
+    def compute(ids: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
         options = {"custom_gradients": False, "loops_layers": True, "checks_values": False}
         with xla.trace_options(**options):
-            return compute(batch)
+            return model.answer.respond_to_texts(model.compute_outputs(ids), ids, tokenizer)
 
+    specs = token_ids.make_specs(model.inputs, model.answer.rank)
     # Without `partial` TensorFlow takes graphs of several models for one traced again.
-    return tf.function(functools.partial(run), input_signature=[specs], autograph=False)
+    traced = tf.function(functools.partial(compute), input_signature=[specs], autograph=False)
+    return TextNetwork(model, traced)

@@ -18,7 +18,7 @@ from albert_tf.checkpoints import matching
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
 from albert_tf.data_prep.task_data import task_dataset
 from albert_tf.data_prep.task_data.task_dataset import TaskDataset
-from albert_tf.kinds.base import Outputs, Predictions
+from albert_tf.kinds.base import Outputs, Predictions, ReplyOptions
 from albert_tf.records import input_pipeline
 from albert_tf.tasks import finetuned_model, predictions
 from albert_tf.train import devices, eval_step
@@ -75,8 +75,9 @@ def make_predict(
 
 def decode_outputs(config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs) -> Predictions:
     """Decodes the model's outputs, [N, ...] of all records, to predictions by example id."""
-    task = dataset.task
-    return task.kind.answer.decode(outputs, dataset.examples, task, config, dataset.read_arrays())
+    answer, examples = dataset.task.kind.answer, dataset.examples
+    options = ReplyOptions(run_config=config, labels=dataset.task.labels)
+    return answer.decode(outputs, examples, options, dataset.read_arrays())
 
 
 def predict(

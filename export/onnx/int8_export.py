@@ -60,7 +60,7 @@ def export(arguments: Int8Arguments, folder: str) -> str:
         onnx_runtime.check(source.exported, whole)
         int8 = quantize(whole, os.path.join(temporary, GRAPH))
         outputs = (run(source, records, x) for x in (whole, int8))
-        scores = _score_both(arguments, source, records, outputs)
+        scores = _score_both(arguments, source, outputs)
         title = os.path.basename(folder.rstrip("/"))
         card = [*_list_sections(source, (whole, int8), scores, title)]
         with folders.replacing(folder) as target:
@@ -85,7 +85,7 @@ def export_litert(arguments: Int8Arguments, output: str) -> None:
     records = read_records(source)
     contents = [litert.convert(source.exported, x) for x in ("none", "dynamic")]
     outputs = (litert.run(x, records) for x in contents)
-    before, after = _score_both(arguments, source, records, outputs)
+    before, after = _score_both(arguments, source, outputs)
     note = (
         f"Its {choose_metric(source.dev)} on all {len(source.dev.examples)} examples of dev is "
         f"{after:.4g} in int8, and {before:.4g} in float32."
@@ -154,14 +154,13 @@ def run(source: EvaluatedModel, records: Arrays, path: str) -> dict[str, np.ndar
     return {name: eval_step.join_outputs([x[name] for x in outputs]) for name in outputs[0]}
 
 
-def score(source: EvaluatedModel, records: Arrays, outputs: Arrays) -> dict[str, float]:
+def score(source: EvaluatedModel, outputs: Arrays) -> dict[str, float]:
     """Scores outputs of the network for all records of dev; see `predictions.score`.
 
     With the thresholds of the run.
     """
     task, dev = source.dev.task, source.dev
-    more = {name: records[name] for name in [features.UNIQUE_IDS] if name in records}
-    predicted = inference.decode_outputs(source.finetuned.config, dev, {**outputs, **more})
+    predicted = inference.decode_outputs(source.finetuned.config, dev, outputs)
     if task.kind.learn.has_label_thresholds:
         thresholds = finetuned_model.read_thresholds(source.finetuned.checkpoint)
         predicted = task.kind.learn.apply_thresholds(task, predicted, thresholds)
@@ -201,14 +200,14 @@ def _list_sections(
 
 
 def _score_both(
-    arguments: Int8Arguments, source: EvaluatedModel, records: Arrays, outputs: Iterable[Arrays]
+    arguments: Int8Arguments, source: EvaluatedModel, outputs: Iterable[Arrays]
 ) -> tuple[float, float]:
     """Returns the scores of the float32 and of the int8 outputs for all records of dev.
 
     Raises `UserError` if the second is lower by more than `max_loss`.
     """
     metric, unit = choose_metric(source.dev), 1 if source.dev.task.kind.learn.is_percent else 100
-    first, second = (score(source, records, x)[metric] for x in outputs)
+    first, second = (score(source, x)[metric] for x in outputs)
     before, after = unit * first, unit * second
     logging.info("%s on dev: %.2f in float32, %.2f in int8", metric, before, after)
     if not before - after <= arguments.max_loss:  # NaN, too

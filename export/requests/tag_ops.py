@@ -3,62 +3,53 @@
 W windows, S tokens of an input, C labels, B texts, K spans of the text that has most.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from albert_tf.export.graph_tokenizer import code_points, word_ops
-from albert_tf.export.graph_tokenizer.graph_tokenizer import GraphTokenizer
 from albert_tf.export.graph_tokenizer.word_ops import WordSpans
-from albert_tf.export.requests import answer_ops, window_ops
-from albert_tf.export.requests.packing import Batch
+from albert_tf.export.requests import answer_ops
 from albert_tf.kinds.spans import tag_decoding, tag_schemes
 from albert_tf.kinds.spans.qa_windows import Windows, Words
-from albert_tf.kinds.spans.span_decoding import Outputs
-from albert_tf.train_config import Lengths
+from albert_tf.kinds.spans.replies import SPANS
 
 
-def make_tagger(
-    run: Callable[[Batch], Outputs],
-    tokenizer: GraphTokenizer,
-    lengths: Lengths,
+def tag(
+    logits: tf.Tensor,
+    windows: Windows,
+    token_rows: tf.Tensor,
+    texts: tf.Tensor,
     labels: Sequence[str],
-) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
-    """Returns the function that marks spans.
+) -> dict[str, tf.Tensor]:
+    """Marks spans in texts [B].
 
     Args:
-        run: input_ids, input_mask and segment_ids, [W, S] int32 -> `logits` [W, S, C].
+        logits: [W, S, C] of the windows.
+        token_rows: [T] the text of each token.
         labels: the tags, by id.
 
     Returns:
-        texts [B] -> `num_spans` [B] int32, and of the spans of each text, padded with "", 0 and
-        0.0, [B, K]: `span_texts`, `span_types`, their characters `span_starts` and `span_ends` in
-        the text as given, int32, and `span_scores`, float32.
+        `num_spans` [B] int32, and of the spans of each text, padded with "", 0 and 0.0, [B, K]:
+        `span_texts`, `span_types`, their characters `span_starts` and `span_ends` in the text as
+        given, int32, and `span_scores`, float32.
     """
-    types = tf.constant(tag_schemes.list_types(labels))
-    kinds = word_ops.get_kinds()
-
-    def tag(texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        windows, token_rows, batch = window_ops.pack_texts(texts, tokenizer, lengths)
-        chars = code_points.decode(texts)
-        words = _find_tokens(word_ops.find_words(chars, kinds), windows, token_rows)
-        logits = run(batch)["logits"]
-        spans = tag_decoding.decode(logits, windows, words, labels)
-        columns = {
-            "span_texts": answer_ops.extract_texts(spans.texts, spans.starts, spans.ends, chars),
-            "span_types": tf.gather(types, spans.types),
-            "span_starts": spans.starts,
-            "span_ends": spans.ends,
-            "span_scores": spans.scores,
-        }
-        ragged = {
-            name: code_points.to_ragged(column, spans.texts, tf.size(texts))
-            for name, column in columns.items()
-        }
-        counts = tf.cast(ragged["span_starts"].row_lengths(), tf.int32)
-        return {name: rows.to_tensor() for name, rows in ragged.items()} | {"num_spans": counts}
-
-    return tag
+    chars = code_points.decode(texts)
+    words = _find_tokens(word_ops.find_words(chars, word_ops.get_kinds()), windows, token_rows)
+    spans = tag_decoding.decode(logits, windows, words, labels)
+    fields = {
+        "text": answer_ops.extract_texts(spans.texts, spans.starts, spans.ends, chars),
+        "type": tf.gather(tf.constant(tag_schemes.list_types(labels)), spans.types),
+        "start": spans.starts,
+        "end": spans.ends,
+        "score": spans.scores,
+    }
+    ragged = {
+        name: code_points.to_ragged(fields[field], spans.texts, tf.size(texts))
+        for name, field in SPANS.items()
+    }
+    counts = tf.cast(ragged["span_starts"].row_lengths(), tf.int32)
+    return {name: rows.to_tensor() for name, rows in ragged.items()} | {"num_spans": counts}
 
 
 def _find_tokens(words: WordSpans, windows: Windows, token_rows: tf.Tensor) -> Words:

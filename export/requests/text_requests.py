@@ -10,7 +10,6 @@ from albert_tf.export.requests import packing
 from albert_tf.export.requests.packing import Batch, Parts
 from albert_tf.records import features
 from albert_tf.records.model_inputs import require_all
-from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 
 _BLANK = "_"
@@ -35,26 +34,6 @@ def pack_masked(texts: tf.Tensor, tokenizer: GraphTokenizer, max_seq_length: int
     rows, columns = tf.unstack(tf.cast(tf.where(is_mask), tf.int32), axis=1)
     positions = code_points.to_ragged(columns, rows, tf.size(texts)).to_tensor()
     return {**batch, features.MASKED_LM_POSITIONS: positions}
-
-
-def decode_guesses(
-    outputs: Mapping[str, tf.Tensor], positions: tf.Tensor, vocabulary: Tokenizer
-) -> Batch:
-    """Returns the likeliest pieces for each mask, as text.
-
-    Args:
-        outputs: top_ids [B, P, K] int32, best first, and top_probabilities [B, P, K].
-        positions: [B, P] of `pack_masked`.
-
-    Returns:
-        tokens, [B, P, K] strings, and probabilities, [B, P, K]; "" and 0 beyond a text's masks.
-    """
-    pieces = tf.constant([vocabulary.id_to_piece(i) for i in range(vocabulary.size)])
-    is_mask = (positions > 0)[:, :, tf.newaxis]
-    return {
-        "tokens": tf.where(is_mask, tf.gather(pieces, outputs["top_ids"]), ""),
-        "probabilities": tf.where(is_mask, outputs["top_probabilities"], 0.0),
-    }
 
 
 def pack_choices(

@@ -7,6 +7,8 @@ A context that is too long becomes several windows, which overlap. Q questions, 
 of an input.
 """
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from albert_tf.export.graph_tokenizer import code_points
@@ -22,6 +24,8 @@ from albert_tf.train_config import Lengths
 MAX_WINDOWS = 128
 # Of one text without a question: more than a text of usual length and usual windows has.
 MAX_TEXT_WINDOWS = 2048
+# Read at once.
+_BATCH = 32
 
 
 def pack(
@@ -102,3 +106,33 @@ def _split(
     )
     windows = windows._replace(unique_ids=qa_windows.FIRST_ID + tf.range(tf.size(rows)))
     return windows, Parts(context.flat, windows.tokens, windows.lengths)
+
+
+def run_in_batches(run: Callable[[Batch], Batch], batch: Batch) -> Batch:
+    """Runs the windows in batches, so that long contexts need no more memory.
+
+    Left to itself, a loop in a graph starts ten rounds at once, and the first before it begins.
+    """
+    size = tf.shape(batch[features.INPUT_IDS])[0]
+
+    def run_batch(begin: tf.Tensor | int) -> Batch:
+        return run({name: rows[begin : begin + _BATCH] for name, rows in batch.items()})
+
+    def append_batch(begin, outputs):
+        more = run_batch(begin)
+        return begin + _BATCH, {
+            name: tf.concat([rows, more[name]], axis=0) for name, rows in outputs.items()
+        }
+
+    first = run_batch(0)
+    shapes = {name: tf.TensorShape([None, *rows.shape[1:]]) for name, rows in first.items()}
+    with tf.control_dependencies(list(first.values())):
+        begin = tf.identity(_BATCH)
+    invariants = (tf.TensorShape([]), shapes)
+    return tf.while_loop(
+        lambda begin, _: begin < size,
+        append_batch,
+        (begin, first),
+        invariants,
+        parallel_iterations=1,
+    )[1]

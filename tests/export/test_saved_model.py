@@ -27,7 +27,7 @@ GOLDEN = ROOT / "tests/goldens/signatures.txt"
 DISTINCT = {"classification", "fill_mask", "multiple_choice", "span_or_none"}
 DISTINCT |= {"token_classification"}
 EVERY_KIND = pytest.mark.parametrize(
-    "kind", [x if x in DISTINCT else pytest.param(x, marks=FULL) for x in task_table.ANSWERS]
+    "kind", [x if x in DISTINCT else pytest.param(x, marks=FULL) for x in task_table.MODELS]
 )
 
 
@@ -50,7 +50,7 @@ def test_a_session_answers_the_same_to_every_signature(exported, kind):
     ids = tiny_exports.ids(model)
     whole = {**ids, "input_mask": tf.ones_like(ids["input_mask"])}
     wanted = tiny_exports.expected(model, whole)
-    name = task_table.ANSWERS[kind].reply or serving_api.EXAMPLES
+    name = task_table.MODELS[kind].answer.method or serving_api.EXAMPLES
     requests = {name: {"inputs": tiny_exports.examples(model, whole)}}
     requests |= {"serving_default": whole, "token_ids": whole}
     answers = tiny_exports.ask_session(folder, requests)
@@ -222,7 +222,7 @@ def _shape(info):
 
 def test_the_signatures_are_these(exported):
     lines = []
-    for kind in task_table.ANSWERS:
+    for kind in task_table.MODELS:
         lines += [f"# {kind}", *describe(exported(kind)[1])]
     assert lines == GOLDEN.read_text().splitlines()
 

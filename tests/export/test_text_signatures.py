@@ -1,68 +1,14 @@
-"""Raw text to the signatures of a model: they answer what the network says of Python's ids."""
+"""What signatures of raw text refuse. What they answer is in tests/predict/test_predictor.py."""
 
 import grpc
 import pytest
-import python_reference
 import stand_in
 import tensorflow as tf
 import tiny_exports
 from refusals import one_line
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
-from albert_tf.export import model_versions, serving_api, signatures
-from albert_tf.kinds import task_table
-
-TEXTS = ["The museum opens at nine.", "", "Élan, 1,000 times!", "a b c d e f g h i j k l m n o p"]
-PAIRS = {"text": ["The museum opens.", "", *TEXTS], "text_pair": ["It closes.", "x", *TEXTS[::-1]]}
-QUESTIONS = python_reference.make_questions(9)
-LONG = "John's museum (U.S.) opens at 9.30. " * 20
-OPTIONS = [["office", "a\\1_b", "", "$&", "é"], ["x " * 40, "y", "z_", "é", "a"], [*"abcde"]]
-QUESTION = {"question": {"question": [x.question for x in QUESTIONS]}}
-QUESTION["question"]["context"] = [x.context for x in QUESTIONS]
-CHOICE = {"passage": ["The cafe sold 2011, offices. " * 9, "한국어 문장을 읽고", ""]}
-CHOICE |= {"question": ["What is _ of ___ it?", "Which?", "_"], "options": OPTIONS}
-MASKED = ["The [MASK] opens at nine.", "→[MASK]“[MASK]” a", "[mask] [SEP]", "", "the [MASK] " * 40]
-OTHERS = {
-    "fill_mask": {"text": {"text": MASKED}},
-    "classification": {"text": {"text": TEXTS}, "text_pair": PAIRS},
-    "multiple_choice": {"question": CHOICE},
-    "token_classification": {"text": {"text": [*TEXTS, LONG, "북京 é\u0301 中文"]}},
-    "span": QUESTION,
-    "span_or_none": QUESTION,
-}
-REQUESTS = {kind: OTHERS.get(kind, {"text": {"text": TEXTS}}) for kind in task_table.ANSWERS}
-QUICK = ("fill_mask", "multiple_choice")
-
-
-def check(model, answers, name, request):
-    def ask(batch):
-        ids = {name: tf.constant(batch[name], tf.int32) for name in model.inputs}
-        return {name: x.numpy() for name, x in model.compute_outputs(ids).items()}
-
-    wanted = python_reference.answer(model, ask, request)
-    assert answers.keys() <= wanted.keys()
-    tiny_exports.assert_same(answers, {key: wanted[key] for key in answers})
-
-
-@pytest.mark.parametrize(
-    "kind", [x if x in QUICK else pytest.param(x, marks=pytest.mark.full) for x in REQUESTS]
-)
-def test_every_kind_answers_what_python_and_the_network_do(kind, vocabulary):
-    model = tiny_exports.source(kind, vocabulary, lengths=python_reference.LENGTHS)
-    made = signatures.make_signatures(model)
-    for name, request in REQUESTS[kind].items():
-        inputs = {key: tf.constant(value) for key, value in request.items()}
-        check(model, dict(made[name].function(inputs)), name, request)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("kind", ["encoder", "token_classification"])
-def test_a_session_does_as_well(kind, vocabulary, tmp_path):
-    """test_fuzzed_requests asks the others so."""
-    model = tiny_exports.source(kind, vocabulary, lengths=python_reference.LENGTHS)
-    folder = model_versions.write(model, str(tmp_path / "model"))
-    for name, request in REQUESTS[kind].items():
-        check(model, tiny_exports.ask_session(folder, {name: request})[name], name, request)
+from albert_tf.export import serving_api, signatures
 
 
 @pytest.mark.full

@@ -13,7 +13,7 @@ from repository import ROOT
 
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
-from albert_tf.kinds.base import Task
+from albert_tf.kinds.base import ReplyOptions, Task
 from albert_tf.kinds.spans import qa_windows
 from albert_tf.kinds.spans.qa_windows import FIRST_ID, Windows, Words
 from albert_tf.records import features
@@ -54,7 +54,6 @@ def text(*span):
 SURE = [[9.0, 0.0], [0.0, 9.0]]
 SURE_PLACES = [[0.0, 9, 0, 0], [0, 0, 9, 0]]
 BEST, PLACES = [[-0.1], [-0.1]], [[1], [2]]
-IDS = [[FIRST_ID], [FIRST_ID + 1]]
 CASES = {
     "classification": make(
         "classification", ["a", "b"], [{"label": "a"}, {"label": "b"}], {"logits": SURE}
@@ -69,7 +68,7 @@ CASES = {
         "span",
         [],
         [question("ab"), question("cd", "ab cd")],
-        {"start_logits": SURE_PLACES, "end_logits": SURE_PLACES, "unique_ids": IDS},
+        {"start_logits": SURE_PLACES, "end_logits": SURE_PLACES},
         task_table.get("squad1"),
     ),
     "span_or_none": make(
@@ -80,7 +79,6 @@ CASES = {
             **dict.fromkeys(("start_top_log_probs", "end_top_log_probs"), BEST),
             **dict.fromkeys(("start_top_index", "end_top_index"), PLACES),
             "cls_logits": [-5.0, 5.0],
-            "unique_ids": IDS,
         },
         task_table.get("squad2"),
     ),
@@ -108,11 +106,11 @@ every_kind = pytest.mark.parametrize("name", task_table.KINDS)
 
 def decode(case):
     columns = ([0, 1], [1, 1], [2, 2], [0, 2], [1, 1], [3, 3], [0, 3, 0, 3], [2, 5, 2, 5])
-    windows = Windows(np.array(IDS)[:, 0], *map(np.array, columns))
+    windows = Windows(FIRST_ID + np.arange(2), *map(np.array, columns))
     words = Words(*map(np.array, ([0, 0, 1, 1], [0, 3, 0, 3], [2, 5, 2, 5], [0, 1, 2, 3])))
     arrays = {qa_windows.WINDOWS: windows, qa_windows.WORDS: words}
-    decode = case.task.kind.answer.decode
-    return decode(case.outputs, case.gold, case.task, FinetuneConfig(), arrays)
+    options = ReplyOptions(run_config=FinetuneConfig(), labels=case.task.labels)
+    return case.task.kind.answer.decode(case.outputs, case.gold, options, arrays)
 
 
 def test_every_kind_has_a_case():
@@ -233,6 +231,7 @@ def test_the_kind_of_the_page_for_contributors_is_one_file():
         losses.append(float(loss.sums({"logits": logits}, batch)["ordinal_loss"]))
     assert losses == pytest.approx([0, 3, 6], abs=0.01)  # twice as bad if twice as far
     outputs = {"logits": 9.0 * np.eye(3)}
-    predicted = kind.answer.decode(outputs, gold, task, FinetuneConfig(), {})
+    options = ReplyOptions(run_config=FinetuneConfig(), labels=labels)
+    predicted = kind.answer.decode(outputs, gold, options, {})
     scores = predictions.score(task, gold, predicted)
     assert scores == pytest.approx({"spearman": 1, "accuracy": 1})

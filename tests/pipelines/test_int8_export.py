@@ -152,11 +152,11 @@ def test_a_file_for_litert_is_written_if_its_score_stays(
 
 def test_the_score_is_that_of_the_evaluation(flags, tmp_path):
     source = read(flags)
-    records, outputs = run_network(source, tmp_path)
+    _, outputs = run_network(source, tmp_path)
     strategy, network = tf.distribute.get_strategy(), source.exported.network
     predict = inference.make_predict(source.finetuned.config, strategy, network, source.dev)
     expected = predictions.score(source.dev.task, source.dev.examples, predict())
-    assert int8_export.score(source, records, outputs) == pytest.approx(expected, abs=1e-6)
+    assert int8_export.score(source, outputs) == pytest.approx(expected, abs=1e-6)
 
 
 def test_odds_that_move_past_the_served_threshold_lower_the_score(monkeypatch):
@@ -171,7 +171,7 @@ def test_odds_that_move_past_the_served_threshold_lower_the_score(monkeypatch):
         predicted = {"a": {"prediction": "x", "null_odds": shift - 1.5}}
         predicted["n"] = {"prediction": "x", "null_odds": shift + 0.5}
         monkeypatch.setattr(inference, "decode_outputs", lambda *_, p=predicted: p)
-        scores.append(int8_export.score(source, {}, {"start": np.zeros([1])}))
+        scores.append(int8_export.score(source, {"start": np.zeros([1])}))
     assert [x["best_f1"] for x in scores] == [100, 100]
     assert [x[int8_export.choose_metric(dev)] for x in scores] == [100, 50]
 

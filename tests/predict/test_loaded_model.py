@@ -69,9 +69,9 @@ def test_predicting_imports_little():
 @pytest.mark.usefixtures("eagerly")
 def test_padding_is_not_computed(reviews, monkeypatch):
     shapes = []
-    call = reviews.model.call
+    apply = reviews.model.apply
     monkeypatch.setattr(
-        reviews.model, "call", lambda x, **_: shapes.append(x["input_ids"].shape) or call(x)
+        reviews.model, "apply", lambda x, ids: shapes.append(x["input_ids"].shape) or apply(x, ids)
     )
     reviews.predict(["a", "ab"])
     [(rows, tokens)] = shapes

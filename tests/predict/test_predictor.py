@@ -2,24 +2,36 @@
 
 import numpy as np
 import pytest
+import python_reference
 import tensorflow as tf
 
+from albert_tf.kinds import task_table
 from albert_tf.predict import predictor
 
-TEXTS = ["a good day", "", "it was so so", "한국어", "good " * 40, "a\u2028b"]
-QUESTION = {"question": "is it _ ?", "options": ["good", "so", "it", "a", "b"]}
-ROWS = {
-    "classification": [{"text": text} for text in TEXTS],
-    "multi_label": [{"text": text} for text in TEXTS],
-    "regression": [{"text": text} for text in TEXTS],
-    "sentence_embedding": [{"text": text} for text in TEXTS],
-    "encoder": [{"text": text} for text in TEXTS],
-    "fill_mask": [{"text": x} for x in ("a [MASK] day", "a day", "[MASK] or [MASK]", "so " * 40)],
-    "span": [{"question": "who came?", "context": "ann came late " * n} for n in (1, 30, 2)],
-    "span_or_none": [{"question": "who " * 9, "context": "ann came " * n} for n in (1, 30, 2)],
-    "token_classification": [{"text": text} for text in TEXTS],
-    "multiple_choice": [{"passage": "a day " * count, **QUESTION} for count in (5, 1)],
+TEXTS = [
+    "a good day",
+    "",
+    "Élan, 1,000 times!",
+    "한국어",
+    "good " * 40,
+    "a\u2028b",
+    "북京 é\u0301 中文",
+]
+ROWS = {kind: [{"text": text} for text in TEXTS] for kind in task_table.MODELS}
+MASKED = ("a [MASK] day", "→[MASK]“[MASK]” a", "[mask] [SEP]", "", "the [MASK] " * 40)
+ROWS["fill_mask"] = [{"text": text} for text in MASKED]
+ROWS["span"] = [{"question": "who came?", "context": "ann came late " * n} for n in (1, 30, 2)]
+QUESTIONS = python_reference.make_questions(9)
+ROWS["span_or_none"] = [{"question": x.question, "context": x.context} for x in QUESTIONS]
+CHOICES = {
+    "is it _ ?": ["good", "so", "it", "a", "b"],
+    "_ of ___": ["$&", "a\\1_b", "", "é", "x " * 9],
 }
+ROWS["multiple_choice"] = [
+    {"passage": "a day " * count, "question": question, "options": options}
+    for count, (question, options) in zip((5, 1), CHOICES.items(), strict=True)
+]
+PAIRS = [{"text": one, "text_pair": two} for one, two in zip(TEXTS, TEXTS[::-1], strict=True)]
 SLOW = {"multi_label", "regression", "encoder", "span", "multiple_choice"}
 
 
@@ -45,12 +57,16 @@ def test_a_checkpoint_answers_as_its_export(exported, kind):
     for answers in zip(one(ROWS[kind]), other(ROWS[kind]), strict=True):
         assert_same(*answers)
     assert one.count_losses(ROWS[kind]) == other.count_losses(ROWS[kind])
+    if kind == "classification":
+        other = predictor.from_export(folder, [tuple(PAIRS[0])])
+        for answers in zip(one(PAIRS), other(PAIRS), strict=True):
+            assert_same(*answers)
 
 
 def test_losses_are_counted(exported):
     _, folder = exported("classification", text=True)
     counts = predictor.from_export(folder).count_losses(ROWS["classification"])
-    assert counts == {"truncated": 2, "unreadable": 1}
+    assert counts == {"truncated": 2, "unreadable": 2}
 
 
 def test_rows_that_a_model_does_not_take_are_refused(exported):

@@ -46,7 +46,7 @@ def predict(
     score.
 
     Args:
-        outputs: for N windows in any order, `unique_ids` [N] and what `rank_spans` takes.
+        outputs: of all windows in their order, what `rank_spans` takes.
         examples: the rows of `examples.jsonl`.
 
     Returns:
@@ -55,7 +55,6 @@ def predict(
         whatever `null_odds` is, and "" if there is no text. The higher `null_odds`, present if
         `may_be_none`, the more likely there is no answer; a threshold decides.
     """
-    rows = _find_rows(np.asarray(outputs["unique_ids"]), windows)
     tensors = Windows(*(tf.constant(column, tf.int32) for column in windows))
     bounds = np.searchsorted(windows.questions, np.arange(len(examples) + 1))
     predictions: dict[str, dict[str, Any]] = {}
@@ -64,7 +63,7 @@ def predict(
         selected = slice(bounds[begin], bounds[begin + len(batch)])
         part = tensors.select(selected)
         part = part._replace(questions=part.questions - begin)
-        values = {name: np.asarray(array)[rows[selected]] for name, array in outputs.items()}
+        values = {name: array[selected] for name, array in outputs.items()}
         with tf.device("CPU:0"):  # where sorting is stable
             predictions |= _predict_batch(values, part, batch, options)
     return predictions
@@ -156,15 +155,6 @@ def compute_null_odds(outputs: Outputs, windows: Windows, best_scores: tf.Tensor
     bounded = tf.clip_by_value(scores, -LIMIT, LIMIT)
     nulls = tf.math.unsorted_segment_min(bounded, windows.questions, tf.size(best_scores))
     return nulls if has_beams else nulls - best_scores
-
-
-def _find_rows(unique_ids: np.ndarray, windows: Windows) -> np.ndarray:
-    """[W] the row of each window in the outputs."""
-    order = np.argsort(unique_ids)
-    places = np.searchsorted(unique_ids, windows.unique_ids, sorter=order)
-    rows = order[np.minimum(places, len(order) - 1)]
-    assert np.array_equal(unique_ids[rows], windows.unique_ids), "outputs lack some windows"
-    return rows
 
 
 def _pair_logits(outputs: Outputs, windows: Windows, n_best_size: int) -> _Pairs:

@@ -1,6 +1,5 @@
 """Answers to questions inside a graph are the answers of Python."""
 
-import functools
 import random
 
 import numpy as np
@@ -45,13 +44,13 @@ def beams(batch, starts=3, ends=4):
 
 
 def make_reader(tokenizer, run, options, null_threshold=0.0):
-    read = answer_ops.make_reader(
-        functools.partial(answer_ops.run_in_batches, run),
-        tiny_texts.graph(tokenizer),
-        LENGTHS,
-        options,
-        null_threshold=null_threshold,
-    )
+    graph = tiny_texts.graph(tokenizer)
+
+    def read(questions, contexts):
+        windows, batch = window_ops.pack(questions, contexts, graph, LENGTHS)
+        outputs = window_ops.run_in_batches(run, batch)
+        return answer_ops.answer(outputs, windows, contexts, options, null_threshold)
+
     return tf.function(
         read, input_signature=[tf.TensorSpec([None], tf.string)] * 2, autograph=False
     )

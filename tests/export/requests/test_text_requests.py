@@ -10,6 +10,8 @@ import tiny_texts
 
 from albert_tf.data_prep.task_data import race
 from albert_tf.export.requests import text_requests
+from albert_tf.kinds import task_table
+from albert_tf.records import features
 from albert_tf.train_config import Lengths
 
 QUESTIONS = ["What is _ of ___ it?", "Which?", "_", "__ the_"]
@@ -27,7 +29,8 @@ def test_guesses_are_pieces_and_nothing_where_there_is_no_mask():
     ids = [[[the, cafe], [cafe, the]], [[the, cafe], [the, cafe]]]
     chances = [[[0.5, 0.25], [0.5, 0.125]], [[0.75, 0.0], [0.5, 0.5]]]
     outputs = {"top_ids": tf.constant(ids), "top_probabilities": tf.constant(chances)}
-    guesses = text_requests.decode_guesses(outputs, tf.constant([[3, 7], [2, 0]]), vocabulary)
+    ids = {features.MASKED_LM_POSITIONS: tf.constant([[3, 7], [2, 0]])}
+    guesses = task_table.MODELS["fill_mask"].answer.respond_to_texts(outputs, ids, vocabulary)
     words = [[["the", "café"], ["café", "the"]], [["the", "café"], ["", ""]]]
     assert np.char.decode(guesses["tokens"].numpy().astype("S9")).tolist() == words
     assert guesses["probabilities"].numpy().tolist()[1] == [[0.75, 0.0], [0.0, 0.0]]
