@@ -77,13 +77,27 @@ def test_spans_by_hand(text, overrides, expected):
     assert [text[start:end] for start, end in spans] == [part for _, part in expected]
 
 
+def join_bytes(pieces, spans):
+    """Makes one piece of the bytes of a character, which have the same span."""
+    joined = []
+    for piece, span in zip(pieces, spans, strict=True):
+        byte = sentencepiece_tokenizer.BYTE_PIECE.fullmatch(piece)
+        content = bytes.fromhex(byte[1]) if byte else piece.encode()
+        if byte and 0x80 <= content[0] < 0xC0:
+            before, other = joined.pop()
+            assert span == other
+            content = before + content
+        joined.append((content, span))
+    return [content.decode() for content, _ in joined], [span for _, span in joined]
+
+
 def assert_spans_are_right(tokenizer, text, normalize):
     ids, spans = tokenizer.encode_batch_with_offsets([text])[0]
     assert ids == tokenizer.encode(text)
     assert len(ids) == len(spans)
     assert all([*ends] == sorted(ends) for ends in zip(*spans, strict=True))
     pieces = [tokenizer.id_to_piece(i) for i in ids]
-    pieces, spans, _ = sentencepiece_tokenizer._join_bytes(pieces, spans)
+    pieces, spans = join_bytes(pieces, spans)
     for i, (piece, (start, end)) in enumerate(zip(pieces, spans, strict=True)):
         assert 0 <= start <= end <= len(text)
         bare = one_sigma(piece.strip("▁").replace("▁", " "))
@@ -153,6 +167,15 @@ def test_spans_of_other_kinds_by_hand(kind, text, parts):
     tokenizer = tokenization.make_tokenizer(vocabularies.train_kind(kind), PUBLISHED)
     _, spans = tokenizer.encode_batch_with_offsets([text])[0]
     assert [text[start:end] for start, end in spans] == parts
+
+
+def test_the_word_start_before_a_text_has_no_character():
+    """Also where the model's own normalizer makes two characters of one."""
+    tokenizer = tokenization.make_tokenizer(vocabularies.train_kind("folding"), KEEPING)
+    for text in ("Voilà", "Voilà ﬁne"):
+        ids, spans = tokenizer.encode_batch_with_offsets([text])[0]
+        assert tokenizer.id_to_piece(ids[0]) == "▁"
+        assert spans[:2] == [(0, 0), (0, 1)]
 
 
 def test_a_batch_is_the_same_as_one_by_one():
