@@ -2,10 +2,12 @@ import functools
 import json
 import re
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny_records
+from refusals import one_line
+from repository import ROOT
 
 from albert_tf.data_prep import vocabulary
 from albert_tf.data_prep.vocabulary import VocabularyConfig
@@ -13,8 +15,7 @@ from albert_tf.errors import UserError
 from albert_tf.tokenizers import normalization, tokenization
 from albert_tf.tokenizers.tokenization import TokenizerConfig
 
-CORPUS = str(Path(__file__).parents[1] / "fixtures" / "corpus.txt")
-PROGRAM = Path(__file__).parents[2] / "bin" / "train_vocabulary"
+CORPUS = str(tiny_records.CORPUS)
 PUBLISHED = [
     *("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
     *("(", ")", '"', "-", ".", "–", "£", "€"),
@@ -23,12 +24,8 @@ PUBLISHED = [
 
 def train(directory, inputs=(CORPUS,), may_keep_accents=True, **changes):
     config = VocabularyConfig(**{"vocab_size": 211, **changes})
-    vocabulary.train(
-        config,
-        input_files=inputs,
-        output_dir=str(directory),
-        may_keep_accents=may_keep_accents,
-    )
+    options = {"output_dir": str(directory), "may_keep_accents": may_keep_accents}
+    vocabulary.train(config, input_files=inputs, **options)
     return tokenization.load(str(directory))
 
 
@@ -96,7 +93,7 @@ def test_marks_that_are_parts_of_letters_are_kept(tmp_path, capsys, text, word):
     dropped = make(tmp_path / "dropped", may_keep_accents=False)
     assert dropped.config == TokenizerConfig()
     report = json.loads((tmp_path / "dropped" / "report.json").read_text())["report"]
-    lines = [*Path(CORPUS).read_text().split("\n"), *[text] * 30]
+    lines = [*tiny_records.CORPUS.read_text().split("\n"), *[text] * 30]
     losses = normalization.count_losses(lines, dropped.normalize)
     assert report["lost_marks"]["lost"] == losses.lost
     assert report["character_coverage"] < 0.98
@@ -121,8 +118,7 @@ def test_latin_text_stays_as_published(tmp_path):
     ],
 )
 def test_what_normalization_takes(lines, changes, expected):
-    config = TokenizerConfig(**changes)
-    normalize = functools.partial(normalization.normalize, config=config)
+    normalize = functools.partial(normalization.normalize, config=TokenizerConfig(**changes))
     assert normalization.count_losses(lines, normalize) == expected
 
 
@@ -135,7 +131,7 @@ def test_sample_is_bounded_and_uniform():
 
 
 def test_long_lines_are_split_not_dropped(tmp_path):
-    (tmp_path / "long.txt").write_text(Path(CORPUS).read_text().replace("\n", " ") * 5)
+    (tmp_path / "long.txt").write_text(tiny_records.CORPUS.read_text().replace("\n", " ") * 5)
     assert train(tmp_path / "v", [str(tmp_path / "long.txt")]).size == 211
     line = "wort " * 900 + "x" * 2500
     parts = list(vocabulary.split_long_lines(iter([line])))
@@ -144,18 +140,18 @@ def test_long_lines_are_split_not_dropped(tmp_path):
 
 
 def test_same_command_again_changes_nothing_and_another_is_refused(tmp_path, capsys):
-    train(tmp_path / "a")
-    before = {p.name: p.read_bytes() for p in (tmp_path / "a").iterdir()}
-    train(tmp_path / "a")
+    train(tmp_path)
+    before = tiny_records.contents(tmp_path)
+    train(tmp_path)
     assert "holds this vocabulary already" in capsys.readouterr().err
-    (tmp_path / "a/spiece.model").unlink()  # as if killed after the hashes
-    train(tmp_path / "a")
-    assert {p.name: p.read_bytes() for p in (tmp_path / "a").iterdir()} == before
-    with pytest.raises(UserError, match=r"holds work with settings.vocab_size=211, not 212"):
-        train(tmp_path / "a", vocab_size=212)
-    (tmp_path / "a/identity.json").unlink()
-    with pytest.raises(UserError, match="holds another vocabulary"):
-        train(tmp_path / "a")
+    (tmp_path / "spiece.model").unlink()  # as if killed after the hashes
+    train(tmp_path)
+    assert tiny_records.contents(tmp_path) == before
+    with one_line(r"holds work with settings.vocab_size=211, not 212"):
+        train(tmp_path, vocab_size=212)
+    (tmp_path / "identity.json").unlink()
+    with one_line("holds another vocabulary"):
+        train(tmp_path)
 
 
 def test_a_sample_has_the_same_share_of_each_file(tmp_path, capsys):
@@ -166,8 +162,7 @@ def test_a_sample_has_the_same_share_of_each_file(tmp_path, capsys):
     paths = [str(tmp_path / f"{name}.txt") for name in counts]
 
     def sample(**settings):
-        config = vocabulary.VocabularyConfig(**settings)
-        return list(vocabulary.sample_lines(paths, config))
+        return list(vocabulary.sample_lines(paths, vocabulary.VocabularyConfig(**settings)))
 
     chosen = sample(max_sentences=500)
     assert Counter(line[0] for line in chosen) == {"a": 50, "b": 350, "d": 100}
@@ -196,13 +191,13 @@ def test_an_error_about_the_size_names_one_that_fits(tmp_path, size, pattern):
 
 def test_program(run_program, tmp_path, capfd):
     (tmp_path / "latin.txt").write_bytes("fünf".encode("latin-1"))
-    flags = [f"--output_dir={tmp_path / 'v'}", "--vocab_size=211"]
-    message = run_program(PROGRAM, f"--input={CORPUS}", flags[0], "--vocab_size=13")
+    program = (ROOT / "bin/train_vocabulary", f"--output_dir={tmp_path / 'v'}")
+    message = run_program(*program, f"--input={CORPUS}", "--vocab_size=13")
     assert message == "train_vocabulary: vocab_size must be at least 14, not 13."
-    message = run_program(PROGRAM, f"--input={tmp_path}/latin.txt", *flags)
+    message = run_program(*program, f"--input={tmp_path}/latin.txt", "--vocab_size=211")
     assert message.startswith("train_vocabulary: ")
     assert "line 1: byte 2 is not UTF-8" in message
-    assert not run_program(PROGRAM, f"--input={CORPUS}", *flags)
+    assert not run_program(*program, f"--input={CORPUS}", "--vocab_size=211")
     output = capfd.readouterr()
     assert output.out.splitlines()[-1].endswith("v: 211 pieces")
     assert "LOG(INFO)" not in output.err  # of SentencePiece

@@ -5,11 +5,11 @@ import random
 import sys
 
 import pytest
-from tiny_records import CORPUS
+from input_files import write_rows
+from refusals import one_line
 
 from albert_tf.data_prep.corpus import duplicates
 from albert_tf.data_prep.corpus.duplicates import DuplicatesConfig
-from albert_tf.errors import UserError
 
 WORD = "word " * 90
 
@@ -18,11 +18,10 @@ WORD = "word " * 90
 def find(tmp_path):
     def find(documents, name="duplicates", **settings):
         """Returns the documents that are kept, and the folder; each document is a file's line."""
-        path = tmp_path / "corpus.jsonl"
-        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+        path = write_rows(tmp_path / "corpus.jsonl", ({"text": text} for text in documents))
         config = DuplicatesConfig(**settings)
         folder = str(tmp_path / name)
-        duplicates.find(config, input_files=[str(path)], output_dir=folder)
+        duplicates.find(config, input_files=[path], output_dir=folder)
         left_out = duplicates.read_left_out(folder, 0)
         return [text for k, text in enumerate(documents) if k not in left_out], tmp_path / name
 
@@ -49,12 +48,10 @@ def test_near_duplicates(find):
     assert len(find(texts, "exact")[0]) == len(texts) - 1
 
 
-def test_records_leave_them_out_and_say_so(tmp_path, create, capsys):
-    text = CORPUS.read_text()
-    (tmp_path / "c.txt").write_text("\n".join(f"{text}\nThe end of {i}.\n" for i in range(15)))
+def test_records_leave_them_out_and_say_so(tmp_path, create, long_text, capsys):
     folder, config = tmp_path / "found", DuplicatesConfig(shard_megabytes=0.002)
-    duplicates.find(config, input_files=[str(tmp_path / "c.txt")], output_dir=str(folder))
-    records = create("records", [tmp_path / "c.txt"], shard_megabytes=0.002, duplicates=str(folder))
+    duplicates.find(config, input_files=[str(long_text)], output_dir=str(folder))
+    records = create("records", [long_text], shard_megabytes=0.002, duplicates=str(folder))
     summary = json.loads((folder / "duplicates.json").read_text())
     assert summary["duplicates"] > summary["documents"] / 2
     statistics = json.loads((records / "manifest.json").read_text())["statistics"]
@@ -67,13 +64,10 @@ def test_all_parts_of_a_long_duplicate_are_left_out(tmp_path, create):
     text = "\n".join(f"line {number} of a long document" for number in range(100))
     (tmp_path / "a.txt").write_text(f"{text}\n\n{text}\n\nthe end\n")
     (tmp_path / "b.txt").write_text(f"{text}\n\nthe end\n")
-    duplicates.find(
-        DuplicatesConfig(shard_megabytes=0.002),
-        input_files=[str(tmp_path / "a.txt")],
-        output_dir=str(tmp_path / "found"),
-    )
+    output, config = str(tmp_path / "found"), DuplicatesConfig(shard_megabytes=0.002)
+    duplicates.find(config, input_files=[str(tmp_path / "a.txt")], output_dir=output)
     counts = []
-    for name, found in (("a", str(tmp_path / "found")), ("b", None)):
+    for name, found in (("a", output), ("b", None)):
         folder = create(name, [tmp_path / f"{name}.txt"], shard_megabytes=0.002, duplicates=found)
         counts.append(json.loads((folder / "manifest.json").read_text())["statistics"]["train"])
     assert counts[0]["tokens"] == counts[1]["tokens"]
@@ -81,15 +75,15 @@ def test_all_parts_of_a_long_duplicate_are_left_out(tmp_path, create):
 
 def test_mistakes_are_one_line(find, tmp_path, create, monkeypatch):
     _, folder = find(["a", "b"])
-    with pytest.raises(UserError, match="holds work with inputs="):
+    with one_line("holds work with inputs="):
         find(["a", "c"])
     for found, changes, message in [
         (folder, {"shard_megabytes": 1.0}, r"was made with shard_megabytes=16\.0, not 1\.0"),
         (folder, {}, "was made of other --input"),
         (tmp_path, {}, r"has no duplicates.json: finish bin/data find_duplicates"),
     ]:
-        with pytest.raises(UserError, match=message):
+        with one_line(message):
             create(duplicates=str(found), **changes)
     monkeypatch.setitem(sys.modules, "datasketch", None)
-    with pytest.raises(UserError, match=r"near needs datasketch: pip install datasketch"):
+    with one_line(r"near needs datasketch: pip install datasketch"):
         find(["a"], "near", kind="near")

@@ -4,11 +4,12 @@ from collections import Counter
 
 import pytest
 import tiny_records
+from input_files import write_rows
+from refusals import one_line
 
 from albert_tf.data_prep.corpus.shards import Workers
 from albert_tf.data_prep.pretraining_data import phonemize
 from albert_tf.data_prep.pretraining_data.phonemize import PhonemesConfig
-from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
 
 needs_espeak = pytest.mark.skipif(
@@ -18,15 +19,9 @@ COLUMNS = PhonemesConfig(phonemes_column="phonemes", shard_megabytes=0.001)
 
 
 def make(tmp_path, rows, config=COLUMNS, name="out", workers=tiny_records.ALONE, vocabulary=None):
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    phonemize.phonemize(
-        config,
-        input_files=[str(path)],
-        output_dir=str(tmp_path / name),
-        workers=workers,
-        vocabulary=vocabulary,
-    )
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    files = {"input_files": [path], "output_dir": str(tmp_path / name)}
+    phonemize.phonemize(config, workers=workers, vocabulary=vocabulary, **files)
     return tmp_path / name
 
 
@@ -53,8 +48,7 @@ def test_words_are_read_together_and_keep_their_phonemes(language, text, expecte
 @needs_espeak
 def test_words_of_another_language_are_counted():
     counts = Counter()
-    speak = phonemize.load_espeak("cmn")
-    _, phonemes = phonemize.read_aloud("我 hello 爱", speak, counts)
+    _, phonemes = phonemize.read_aloud("我 hello 爱", phonemize.load_espeak("cmn"), counts)
     assert counts["words_of_another_language"] and not any("(" in x for x in phonemes)
 
 
@@ -67,8 +61,7 @@ def test_columns_make_the_same_folder_however_many_work(tmp_path):
     ] * 40
     out = make(tmp_path, rows)
     assert (out / "words.txt").read_text() == "hello\nworld\n"
-    first = json.loads((out / "phonemes-00000-000.jsonl").read_text().split("\n")[0])
-    assert first == rows[0]
+    assert json.loads((out / "phonemes-00000-000.jsonl").read_text().split("\n")[0]) == rows[0]
     tokenizer = tokenization.load(str(out / "vocabulary"))
     assert tokenizer.encode("ɜ")[0] > tokenizer.mask_id == 2
     content = tiny_records.contents(out)
@@ -79,10 +72,8 @@ def test_columns_make_the_same_folder_however_many_work(tmp_path):
     make(tmp_path, rows)  # goes on
     make(tmp_path, rows)  # has nothing to do
     assert tiny_records.contents(out) == content
-    others = tiny_records.contents(
-        make(tmp_path, rows, name="two", workers=Workers(num_processes=2))
-    )
-    assert others == content
+    two = make(tmp_path, rows, name="two", workers=Workers(num_processes=2))
+    assert tiny_records.contents(two) == content
 
 
 @pytest.mark.parametrize(
@@ -95,7 +86,7 @@ def test_columns_make_the_same_folder_however_many_work(tmp_path):
     ],
 )
 def test_bad_rows_are_one_line(tmp_path, row, message):
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         make(tmp_path, [row])
 
 
@@ -106,19 +97,19 @@ def test_symbols_that_the_list_lacks_are_counted_or_refused(tmp_path):
     assert json.loads((out / "phonemes.json").read_text())["lacking"] == {"n": 2, " ": 2}
     assert not (out / "vocabulary").exists()
     config = PhonemesConfig(phonemes_column="phonemes", refuse_unknown=True)
-    with pytest.raises(UserError, match=r"lacks 2 symbols, .*: 'n' 2, ' ' 2.* Add them"):
+    with one_line(r"lacks 2 symbols, .*: 'n' 2, ' ' 2.* Add them"):
         make(tmp_path, rows, config, name="other", vocabulary=str(tmp_path))
     (tmp_path / "symbols.txt").unlink()
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
-    with pytest.raises(UserError, match="phonemes need a list of symbols, not pieces"):
+    with one_line("phonemes need a list of symbols, not pieces"):
         make(tmp_path, rows, config, name="other", vocabulary=str(tmp_path))
 
 
 def test_what_is_missing_names_what_installs_it(monkeypatch):
     with monkeypatch.context() as context:
         context.setattr(phonemize, "_ESPEAK", "libno-such.so.1")
-        with pytest.raises(UserError, match="apt-get install espeak-ng"):
+        with one_line("apt-get install espeak-ng"):
             phonemize.load_espeak("en-us")
     if ctypes.util.find_library("espeak-ng"):
-        with pytest.raises(UserError, match="espeak-ng --voices has no 'xx-none'"):
+        with one_line("espeak-ng --voices has no 'xx-none'"):
             phonemize.load_espeak("xx-none")

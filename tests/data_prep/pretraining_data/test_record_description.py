@@ -2,16 +2,16 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from refusals import one_line
+from repository import ROOT
 
 from albert_tf.data_prep.pretraining_data import record_description
-from albert_tf.errors import UserError
 from albert_tf.records import manifest
 
-PROGRAM = Path(__file__).parents[3] / "bin" / "data describe_records"
+PROGRAM = ROOT / "bin/data describe_records"
 
 
 @pytest.fixture
@@ -59,9 +59,8 @@ def test_records_without_masks_are_masked_as_in_the_paper(foreign, vocabulary_di
 
 def rewrite(path, change, first=-1):
     """Changes the features of the last example, or of all from `first` on."""
-    examples = [
-        tf.train.Example.FromString(raw.numpy()) for raw in tf.data.TFRecordDataset(str(path))
-    ]
+    content = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    examples = [*map(tf.train.Example.FromString, content)]
     for example in examples[first:]:
         change(example.features.feature)
     with tf.io.TFRecordWriter(str(path)) as writer:
@@ -87,12 +86,7 @@ STARTS = {"token_boundary": "starts"}
         ("static", lambda x: x.pop("segment_ids"), -1, "segment_ids"),
         ("static", lambda x: x["input_ids"].int64_list.value.append(1), -1, "input_ids"),
         ("static", lambda x: x["input_ids"].int64_list.value.__setitem__(3, 211), -1, "0 to 210"),
-        (
-            "static",
-            rename(GARDEN),
-            0,
-            "no input_ids, segment_ids, only input_mask, input_type_ids, ",
-        ),
+        ("static", rename(GARDEN), 0, "no input_ids, segment_ids, only input_mask, input_type_ids"),
         ("online", rename(STARTS), 0, "no token_boundary, only input_ids, "),
     ],
 )
@@ -103,7 +97,7 @@ def test_records_of_another_kind_are_refused(
     paths = sorted(folder.glob("*.tfrecord"))
     for path in paths[first:]:
         rewrite(path, change, first)
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         describe(folder, vocabulary_dir)
     assert not list(folder.glob("*.json")) and not (folder / "vocabulary").exists()
 
@@ -111,7 +105,7 @@ def test_records_of_another_kind_are_refused(
 @pytest.mark.parametrize("content", [b"", b"no records at all"])
 def test_a_file_without_records(tmp_path, vocabulary_dir, content):
     (tmp_path / "a.tfrecord").write_bytes(content)
-    with pytest.raises(UserError, match=r"a.tfrecord holds no records"):
+    with one_line(r"a.tfrecord holds no records"):
         describe(tmp_path, vocabulary_dir)
 
 

@@ -20,14 +20,12 @@ def make_batch(pairs, positions):
     """The batch of pairs; `positions` are those of the masks, counted through all of them."""
     ids, starts = shard_writer.join_pairs(pairs, TOKENIZER)
     lengths = [segments.count_tokens(pair) + 3 for pair in pairs]
-    labels = np.full(len(positions), 20_000)
-    masked = Masked(ids, np.array(positions), labels, starts > 0)
+    masked = Masked(ids, np.array(positions), np.full(len(positions), 20_000), starts > 0)
     return shard_writer.make_batch(masked, lengths, pairs, CONFIG)
 
 
 def test_batch():
-    other = Pair(np.array([[9], [1]]), np.array([[10], [0]]), 0)
-    arrays = make_batch([PAIR, other], [1, 2])
+    arrays = make_batch([PAIR, Pair(np.array([[9], [1]]), np.array([[10], [0]]), 0)], [1, 2])
     batch = {name: array.astype(int).tolist() for name, array in arrays.items()}
     assert batch == {
         "input_ids": [
@@ -65,13 +63,8 @@ def random_batch(max_int, num_examples=29, lengths=(512, 77)):
 )
 def test_serialize_gives_the_bytes_of_protobuf(max_int, lengths):
     batch = random_batch(max_int, lengths=lengths)
-    rows = [
-        {
-            name: value[i].astype(float if "weights" in name else int)
-            for name, value in batch.items()
-        }
-        for i in range(29)
-    ]
+    types = {name: float if "weights" in name else int for name in batch}
+    rows = [{name: x[i].astype(types[name]) for name, x in batch.items()} for i in range(29)]
     assert record_writer.serialize(batch) == [features.to_example(row) for row in rows]
 
 

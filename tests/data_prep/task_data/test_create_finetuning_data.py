@@ -2,15 +2,14 @@
 
 import json
 
+import input_files
 import pytest
-import tiny_records
+from repository import ROOT
 
 from albert_tf.data_prep.task_data import task_dataset
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
 from albert_tf.train import trainer
-
-PROGRAM = str(tiny_records.TESTS.parent / "bin" / "create_finetuning_data")
 
 
 @pytest.fixture
@@ -20,7 +19,7 @@ def run(run_program, vocabulary_dir, tmp_path):
 
     def run(*arguments):
         directories = (f"--vocabulary={vocabulary_dir}", f"--cache_dir={cache}")
-        if error := run_program(PROGRAM, *directories, *arguments):
+        if error := run_program(ROOT / "bin/create_finetuning_data", *directories, *arguments):
             return error
         folders = {}
         for folder in cache.iterdir():
@@ -67,41 +66,23 @@ def test_glue_as_a_run_finds_it(
         assert manifest.read(str(folder))["settings"]["max_seq_length"] == 9
     capsys.readouterr()
     flags = (f"--cache_dir={tmp_path}/cache", f"--output_dir={tmp_path}/run", lengths)
-    error = run_program(
-        tiny_records.TESTS.parent / "bin" / "run_finetuning",
-        *("--task=sst-2", sentiment, f"--vocabulary={vocabulary_dir}", *flags),
-        "--set=albert.vocab_size=211",
-    )
-    assert "it trains" in error
+    flags += ("--task=sst-2", sentiment, f"--vocabulary={vocabulary_dir}")
+    program = ROOT / "bin/run_finetuning"
+    assert "it trains" in run_program(program, *flags, "--set=albert.vocab_size=211")
     assert capsys.readouterr().err.splitlines()[:2] == [
         f"sst-2 {split}: {folders['sst-2', split]} is there already." for split in ("train", "dev")
     ]
 
 
 def test_race(run, tmp_path):
-    passage = {
-        "id": "middle1.txt",
-        "article": "The keeper slept.",
-        "questions": ["Who _ ?"],
-        "options": [["slept", "ate", "left", "rose"]],
-        "answers": ["A"],
-    }
-    write(tmp_path / "dev" / "middle" / "1.txt", json.dumps(passage))
-    folders = run(
-        "--task=race",
-        f"--input={tmp_path}/dev/*/*.txt",
-        "--split=dev",
-        "--set=max_seq_length=20",
-        "--set=max_qa_length=8",
-    )
-    assert labels(folders["race", "dev"]) == ["A"]
+    input_files.write_race(tmp_path)
+    files = (f"--input={tmp_path}/dev/*/*.txt", "--split=dev")
+    folders = run("--task=race", *files, "--set=max_seq_length=20", "--set=max_qa_length=8")
+    assert labels(folders["race", "dev"]) == ["A", "C"]
 
 
 def test_squad(run, tmp_path):
-    answers = [{"text": "keeper", "answer_start": 4}]
-    question = {"id": "q", "question": "Who slept?", "answers": answers}
-    paragraph = {"context": "The keeper slept.", "qas": [question]}
-    write(tmp_path / "dev-v1.1.json", json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    input_files.write_squad(tmp_path / "dev-v1.1.json", "The keeper slept.", "keeper")
     lengths = ("--set=max_seq_length=31", "--set=doc_stride=5", "--set=max_query_length=7")
     [folder] = run("--task=squad1", f"--data_dir={tmp_path}", "--split=dev", *lengths).values()
     contents = manifest.read(str(folder))
@@ -134,11 +115,11 @@ def test_lengths_are_those_of_the_recipe(run, sentiment, arguments, length):
 
 def test_own_from_one_file(run, tmp_path):
     write(tmp_path / "mine.tsv", "text\tlabel\nbright\tgood\ndull\tbad\n")
-    file = f"--input={tmp_path / 'mine.tsv'}"
-    folders = run("--task=own", file, "--split=train")
+    own = ("--task=own", f"--input={tmp_path}/mine.tsv")
+    folders = run(*own, "--split=train")
     assert manifest.read(str(folders["own", "train"]))["settings"]["labels"] == ["bad", "good"]
-    assert "give --labels" in run("--task=own", file, "--split=dev")
-    folders = run("--task=own", file, "--split=dev", "--labels=good,bad")
+    assert "give --labels" in run(*own, "--split=dev")
+    folders = run(*own, "--split=dev", "--labels=good,bad")
     assert manifest.read(str(folders["own", "dev"]))["settings"]["labels"] == ["good", "bad"]
 
 

@@ -70,12 +70,7 @@ def test_multiple_choice(write_rows, prepare, tokenizer):
             passage = tokenizer.encode(text)[: S - 3 - len(ending)]
             assert_row(arrays, (row, choice), rows_of(tokenizer, passage, ending))
     statistics = manifest.read(folder)["statistics"]
-    assert statistics == {
-        "examples": 2,
-        "skipped_rows": 0,
-        "truncated": 1,
-        "truncated_endings": 2,
-    }
+    assert statistics == {"examples": 2, "skipped_rows": 0, "truncated": 1, "truncated_endings": 2}
 
 
 def test_regression(write_rows, prepare):

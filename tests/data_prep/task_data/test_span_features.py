@@ -14,8 +14,7 @@ write = tiny_task_data.write_questions
 
 
 def test_answers_in_no_window_are_counted(write):
-    whole = CONTEXT.rstrip(".")
-    questions = [question(), question(whole, 0, id="q2"), question("", id="q3")]
+    questions = [question(), question(CONTEXT.rstrip("."), 0, id="q2"), question("", id="q3")]
     (_, counts), records, *_ = write(questions)
     assert counts["answers_in_no_window"] == 1
     assert records["start_positions"] == [[6], *[[0]] * 8]
@@ -38,23 +37,10 @@ def test_windows_of_a_long_context(write):
     }
     assert written == (
         3,
-        {
-            "windows": 3,
-            "truncated_questions": 0,
-            "inexact_answers": 0,
-            "windows_without_answer": 2,
-        },
+        {"windows": 3, "truncated_questions": 0, "inexact_answers": 0, "windows_without_answer": 2},
     )
-    assert examples == [
-        {
-            "id": "q1",
-            "question": "Who sat?",
-            "context": CONTEXT,
-            "answers": ["cats"],
-            "is_impossible": False,
-            "labelled": True,
-        }
-    ]
+    text = {"id": "q1", "question": "Who sat?", "context": CONTEXT, "answers": ["cats"]}
+    assert examples == [text | {"is_impossible": False, "labelled": True}]
     assert {name: array.tolist() for name, array in cut._asdict().items()} == {
         "unique_ids": [1_000_000_000, 1_000_000_001, 1_000_000_002],
         "questions": [0, 0, 0],
@@ -77,8 +63,7 @@ def test_padding(write):
 
 
 @pytest.mark.parametrize(
-    ("changes", "is_impossible"),
-    [({}, 1), ({"is_impossible": False, "labelled": False}, 0)],
+    ("changes", "is_impossible"), [({}, 1), ({"is_impossible": False, "labelled": False}, 0)]
 )
 def test_no_answer_is_at_the_first_position(write, changes, is_impossible):
     _, records, examples, _ = write([question("", **changes)], max_seq_length=17)
@@ -96,14 +81,13 @@ def test_a_long_question_loses_its_end_and_is_counted(write):
 
 def test_several_questions_about_several_contexts(write):
     other = "Where?"
-    _, records, examples, cut = write(
-        [
-            question("", id="a", context=other, is_impossible=False, labelled=False),
-            question("mat", 18, id="b"),
-            question("Where", 0, id="c", question="", context=other),
-            question("", id="d", context=" "),
-        ]
-    )
+    questions = [
+        question("", id="a", context=other, is_impossible=False, labelled=False),
+        question("mat", 18, id="b"),
+        question("Where", 0, id="c", question="", context=other),
+        question("", id="d", context=" "),
+    ]
+    _, records, examples, cut = write(questions)
     assert [row["id"] for row in examples] == ["a", "b", "c", "d"]
     assert cut.questions.tolist() == [0, 1, 1, 1, 2, 3]
     # Each context is kept once.
@@ -162,8 +146,7 @@ def test_an_answer_is_the_smallest_part_that_pieces_can_give(vocabulary_dir):
         last = labels.end_positions[row] - windows.firsts[row]
         text = labelled.answers[0].text.strip()
         begin = labelled.context.index(text, labelled.answers[0].start)
-        pieces_of_it = (starts < begin + len(text)) & (ends > begin)
-        expected = np.flatnonzero(pieces_of_it)
+        expected = np.flatnonzero((starts < begin + len(text)) & (ends > begin))
         if len(expected):
             assert (first, last) == (expected[0], expected[-1])
         part = labelled.context[starts[first] : ends[last]].strip()
@@ -207,9 +190,8 @@ def test_windows_are_those_of_the_published_loop():
             cls_id=2,
             sep_id=3,
         )
-        windows = span_features.split_into_windows(
-            tokens, Lengths(max_seq_length=room + 5, doc_stride=stride)
-        )
+        lengths = Lengths(max_seq_length=room + 5, doc_stride=stride)
+        windows = span_features.split_into_windows(tokens, lengths)
         spans, best = published_windows(length, room, stride)
         assert list(zip(windows.tokens.tolist(), windows.lengths.tolist(), strict=True)) == spans
         for i, (start, _) in enumerate(spans):

@@ -1,14 +1,15 @@
 """SQuAD's JSON: what is refused, and that an answer comes back as it was."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 import tiny_task_data
+from refusals import one_line
 from tiny_task_data import CONTEXT, question
 
 from albert_tf.data_prep.task_data import task_cache
-from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
 from albert_tf.kinds.base import TaskSplit
 from albert_tf.kinds.spans import span_decoding, squad_metrics
@@ -26,12 +27,9 @@ def entry(name="q1", **changes):
     return {"id": name, "question": "Who sat?", "answers": [SATURDAY], **changes}
 
 
-def official(*entries, context=CONTEXT):
-    return {"version": "x", "data": [{"title": "t", "paragraphs": [paragraph(entries, context)]}]}
-
-
-def paragraph(entries, context=CONTEXT):
-    return {"context": context, "qas": list(entries)}
+def official(*entries):
+    paragraph = {"context": CONTEXT, "qas": entries}
+    return {"version": "x", "data": [{"title": "t", "paragraphs": [paragraph]}]}
 
 
 @pytest.fixture
@@ -47,17 +45,15 @@ def read(tmp_path):
 
 
 def test_both_versions_are_read(read):
-    questions = read(
-        official(
-            entry(),
-            entry("q2", answers=[SATURDAY, {"text": "mat", "answer_start": 18}]),
-            entry("q3", answers=[], is_impossible=True, plausible_answers=[SATURDAY]),
-            {"id": 4, "question": "Where?"},
-            entry("q5", answers=[], is_impossible=False),
-        )
+    content = official(
+        entry(),
+        entry("q2", answers=[SATURDAY, {"text": "mat", "answer_start": 18}]),
+        entry("q3", answers=[], is_impossible=True, plausible_answers=[SATURDAY]),
+        {"id": 4, "question": "Where?"},
+        entry("q5", answers=[], is_impossible=False),
     )
     mat = Answer("a mat", 16)
-    assert questions == [
+    assert read(content) == [
         Question("q1", "Who sat?", CONTEXT, (mat,), False, True),
         Question("q2", "Who sat?", CONTEXT, (mat, Answer("mat", 18)), False, True),
         Question("q3", "Who sat?", CONTEXT, (), True, True),
@@ -95,18 +91,14 @@ def test_both_versions_are_read(read):
     ],
 )
 def test_bad_files_are_refused_in_one_line(read, content, expected):
-    with pytest.raises(UserError) as error:
+    with one_line(f"dev.json.*{re.escape(expected)}|{re.escape(expected)}.*dev.json"):
         read(content)
-    message = str(error.value)
-    assert expected in message
-    assert "dev.json" in message
-    assert "\n" not in message
 
 
 def test_a_question_must_leave_room(prepare, tmp_path):
     path = tmp_path / "dev.json"
     path.write_text(json.dumps(official(entry())))
-    with pytest.raises(UserError, match="max_query_length=7 leaves no room"):
+    with one_line("max_query_length=7 leaves no room"):
         prepare(str(path), task_table.get("squad1"), "dev", max_seq_length=10, max_query_length=7)
     assert list(tmp_path.iterdir()) == [path]
 
@@ -114,10 +106,10 @@ def test_a_question_must_leave_room(prepare, tmp_path):
 def test_what_one_task_has_and_another_not(read):
     content = official(entry(), entry("q2", answers=[], is_impossible=True))
     assert len(read(content)) == len(read(content, is_training=True)) == 2
-    with pytest.raises(UserError, match="question q2 has no answer"):
+    with one_line("question q2 has no answer"):
         read(content, may_be_none=False)
     content = official(entry(), entry("q7", answers=[]))
-    with pytest.raises(UserError, match=r"dev\.json: 1 questions have no answers, q7 for one"):
+    with one_line(r"dev\.json: 1 questions have no answers, q7 for one"):
         read(content, is_training=True)
 
 
@@ -134,10 +126,7 @@ TEXTS = [
     ("한국어 문장을 읽고 the cat", ["한국어", "문장을 읽고", "cat"]),
     ("İstanbul e\u0301te\u0301 \u200bzero\u00adwidth 2011, x", ["e\u0301te\u0301", "2011"]),
     ("the 😀 cat 👨‍👩‍👧 said: 日本語 ＡＢＣ", ["😀", "日本語 ＡＢＣ", "cat 👨‍👩‍👧 said"]),
-    (
-        "NUL \x00 and x, \u2028 a line\nand \t another",
-        ["NUL \x00 and x", "line\nand \t another"],
-    ),
+    ("NUL \x00 and x, \u2028 a line\nand \t another", ["NUL \x00 and x", "line\nand \t another"]),
     ("我爱北京的猫 and so on " * 9, ["so on 我爱北京的猫 and"]),
     ("Nothing is known of it.", [None]),
 ]
@@ -173,10 +162,10 @@ def test_an_answer_there_and_back(write, vocabulary_dir, kind, max_seq_length):
     for example in examples:
         if example["answers"]:
             assert predictions[example["id"]]["prediction"] == example["answers"][0]
-    scores = squad_metrics.evaluate(
-        examples,
-        {name: prediction["prediction"] for name, prediction in predictions.items()},
-        {name: prediction["null_odds"] for name, prediction in predictions.items()},
-    )
+    columns = [
+        {name: prediction[key] for name, prediction in predictions.items()}
+        for key in ("prediction", "null_odds")
+    ]
+    scores = squad_metrics.evaluate(examples, *columns)
     assert scores["exact"] == scores["f1"] == scores["best_f1"] == 100
     assert (scores["HasAns_total"], scores["NoAns_total"]) == (14, 1)

@@ -4,11 +4,12 @@ import dataclasses
 import json
 import os
 
+import input_files
 import pytest
+from refusals import one_line
 from tiny_task_data import CHOICES, PAIR, QUESTION, ROWS, TASK, S, read_examples
 
 from albert_tf.data_prep.task_data import task_cache, task_dataset
-from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
 from albert_tf.kinds.base import TaskSplit
 from albert_tf.kinds.tables.task_rows import Columns, DataSource
@@ -19,23 +20,11 @@ from albert_tf.train_config import Lengths
 def test_manifest_and_the_line_that_is_logged(write_rows, prepare, tokenizer, capsys):
     folder = prepare(write_rows(ROWS), dataclasses.replace(TASK, has_pairs=True))
     contents = manifest.read(folder)
-    assert contents["settings"] == {
-        "task": "own",
-        "kind": "classification",
-        "labels": ["no", "yes"],
-        "has_pairs": True,
-        "split": "train",
-        "max_seq_length": S,
-        "columns": {
-            "text": "text",
-            "second_text": "second",
-            "label": "label",
-            "id": None,
-            "choices": [],
-            "negatives": [],
-            "simcse": False,
-        },
-    }
+    columns = {"text": "text", "second_text": "second", "label": "label", "id": None}
+    columns |= {"choices": [], "negatives": [], "simcse": False}
+    task = {"task": "own", "kind": "classification", "labels": ["no", "yes"], "has_pairs": True}
+    settings = {"split": "train", "max_seq_length": S, "columns": columns}
+    assert contents["settings"] == task | settings
     assert contents["vocabulary"] == {"size": tokenizer.size, "sha256": tokenizer.sha256}
     assert manifest.count_examples([os.path.join(folder, task_dataset.RECORDS)]) == [3]
     assert contents["statistics"] == {"examples": 3, "skipped_rows": 0, "truncated": 1}
@@ -43,7 +32,9 @@ def test_manifest_and_the_line_that_is_logged(write_rows, prepare, tokenizer, ca
     assert capsys.readouterr().err.splitlines()[-1] == line
 
 
-def test_a_complete_dataset_is_not_made_again(write_rows, prepare, capsys):
+def test_a_complete_dataset_is_not_made_again_and_one_without_records_refused(
+    write_rows, prepare, capsys
+):
     path = write_rows(ROWS)
     folder = prepare(path)
     time = os.stat(os.path.join(folder, task_dataset.RECORDS)).st_mtime_ns
@@ -51,18 +42,19 @@ def test_a_complete_dataset_is_not_made_again(write_rows, prepare, capsys):
     assert prepare(path) == folder
     assert os.stat(os.path.join(folder, task_dataset.RECORDS)).st_mtime_ns == time
     assert capsys.readouterr().err == f"own train: {folder} is there already.\n"
+    os.remove(os.path.join(folder, task_dataset.RECORDS))
+    with one_line(rf"no file .*{task_dataset.RECORDS}\. Remove {folder}: it"):
+        task_dataset.read(folder)
 
 
 def read_held_out(path, name="dev"):
-    return task_cache.read_examples(
-        TaskSplit(task=TASK, name=name, input_file=path, holds_out=True)
-    )
+    split = TaskSplit(task=TASK, name=name, input_file=path, holds_out=True)
+    return task_cache.read_examples(split)
 
 
 def test_a_tenth_is_held_out_by_label_and_texts_stay_together(write_rows):
     numbers = [*range(35), *range(35)]
-    rows = [{"text": f"text {k}", "label": "yes" if k < 14 else "no"} for k in numbers]
-    path = write_rows(rows)
+    path = write_rows([{"text": f"text {k}", "label": "yes" if k < 14 else "no"} for k in numbers])
     read = {name: read_held_out(path, name) for name in ("train", "dev")}
     texts = {name: {x.texts for x in examples} for name, examples in read.items()}
     assert not texts["train"] & texts["dev"]
@@ -73,20 +65,15 @@ def test_a_tenth_is_held_out_by_label_and_texts_stay_together(write_rows):
     rare = write_rows([{"text": f"{k}", "label": "no" if k < 15 else "yes"} for k in range(16)])
     assert [x.label for x in read_held_out(rare)] == ["no"]
     alike = write_rows([{"text": x, "label": "yes"} for x in ("a  Day", "A day")])
-    with pytest.raises(UserError, match="too few different texts to hold out some"):
+    with one_line("too few different texts to hold out some"):
         read_held_out(alike)
 
 
-def test_answers_in_no_window_are_warned_of_each_time(tmp_path, tokenizer, capsys):
-    answer = {"text": "a " * 30 + "a", "answer_start": 0}
-    question = {"id": "q", "question": "a?", "answers": [answer]}
-    paragraph = {"context": "a " * 40, "qas": [question]}
-    path = tmp_path / "questions.json"
-    path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
-    split = TaskSplit(task=task_table.get("squad1"), name="train", input_file=str(path))
-    lengths = Lengths(max_seq_length=20, max_query_length=3, doc_stride=5)
+def test_answers_in_no_window_are_warned_of_each_time(prepare, tmp_path, capsys):
+    path = input_files.write_squad(tmp_path / "questions.json", "a " * 40, "a " * 30 + "a")
+    lengths = {"max_seq_length": 20, "max_query_length": 3, "doc_stride": 5}
     for _ in range(2):
-        task_cache.prepare(split, tokenizer, str(tmp_path / "cache"), lengths)
+        prepare(str(path), task_table.get("squad1"), **lengths)
         lines = capsys.readouterr().err.splitlines()
         assert "of 1 questions 1 have an answer that is whole in no window" in lines[-1]
 
@@ -96,7 +83,6 @@ def test_the_name_depends_on_all_that_records_do(write_rows, prepare, tokenizer,
     other = task_table.make_own("classification", ["yes", "no"])
     recased = dataclasses.replace(tokenizer, sha256="of another vocabulary")
     split = TaskSplit(task=TASK, name="train", input_file=path, source=DataSource(columns=PAIR))
-    lengths = Lengths(max_seq_length=S)
     folders = [
         prepare(path),
         prepare(path, other),
@@ -104,7 +90,7 @@ def test_the_name_depends_on_all_that_records_do(write_rows, prepare, tokenizer,
         prepare(path, columns=Columns()),
         prepare(path, max_seq_length=S + 1),
         prepare(write_rows(ROWS[:2], "other.jsonl")),
-        task_cache.prepare(split, recased, str(tmp_path / "cache"), lengths),
+        task_cache.prepare(split, recased, f"{tmp_path}/cache", Lengths(max_seq_length=S)),
     ]
     assert len(set(folders)) == len(folders)
     # A length of another kind of task changes nothing.
@@ -157,29 +143,18 @@ def test_a_folder_without_its_manifest_is_made_again(write_rows, prepare, tmp_pa
     assert os.listdir(tmp_path / "cache") == [os.path.basename(folder)]
 
 
-def test_a_folder_without_its_records_is_refused(write_rows, prepare):
-    folder = prepare(write_rows(ROWS))
-    os.remove(os.path.join(folder, task_dataset.RECORDS))
-    with pytest.raises(UserError, match=rf"no file .*{task_dataset.RECORDS}\. Remove {folder}: it"):
-        task_dataset.read(folder)
-
-
 @pytest.mark.parametrize(
-    ("content", "changes", "message"),
+    ("rows", "id_column", "message"),
     [
-        ("text,label\na,maybe\n", {}, "line 2: 'maybe' is not a label of own, .* no, yes"),
-        (
-            "text,label\na,yes\na,yes\n",
-            {"id": "text"},
-            "line 3: the id 'a' is that of .*line 2, too",
-        ),
-        ("text,label\n", {}, r"dev\.csv has no examples"),
+        ("a,maybe\n", None, "line 2: 'maybe' is not a label of own, .* no, yes"),
+        ("a,yes\na,yes\n", "text", "line 3: the id 'a' is that of .*line 2, too"),
+        ("", None, r"dev\.csv has no examples"),
     ],
 )
-def test_bad_input_leaves_nothing(prepare, tmp_path, content, changes, message):
-    (tmp_path / "dev.csv").write_text(content)
-    with pytest.raises(UserError, match=message):
-        prepare(str(tmp_path / "dev.csv"), columns=Columns(**changes))
+def test_bad_input_leaves_nothing(prepare, tmp_path, rows, id_column, message):
+    (tmp_path / "dev.csv").write_text(f"text,label\n{rows}")
+    with one_line(message):
+        prepare(str(tmp_path / "dev.csv"), columns=Columns(id=id_column))
     assert not (tmp_path / "cache").exists()
 
 
@@ -193,7 +168,7 @@ def test_bad_input_leaves_nothing(prepare, tmp_path, content, changes, message):
 )
 def test_lengths_that_do_not_fit_are_refused(write_rows, prepare, lengths, message):
     task = task_table.make_own("multiple_choice", ["A", "B", "C"])
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         prepare(write_rows([{**QUESTION, "label": "C"}]), task, columns=CHOICES, **lengths)
 
 
@@ -211,7 +186,6 @@ def test_sources_without_one_file_are_refused(tmp_path, monkeypatch, name, sourc
     monkeypatch.chdir(tmp_path)
     for file in ("a.csv", "b.csv"):
         (tmp_path / file).touch()
-    folder = DataSource(data_dir=source.get("data_dir"))
-    file = source.get("input_file")
-    with pytest.raises(UserError, match=message):
+    folder, file = DataSource(data_dir=source.get("data_dir")), source.get("input_file")
+    with one_line(message):
         task_cache.read_examples(TaskSplit(task=TASK, name=name, input_file=file, source=folder))

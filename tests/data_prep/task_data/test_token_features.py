@@ -42,12 +42,10 @@ def test_every_word_is_labelled_once_in_windows_that_overlap(tokenizer):
 
 @pytest.mark.parametrize("label_pieces", ["first", "all"])
 def test_the_pieces_of_a_word(tokenizer, label_pieces):
-    text = "unbelievableness goes"
-    example = tag(text, (0, 16, "PER"))
+    example = tag("unbelievableness goes", (0, 16, "PER"))
     tokens, words = token_features.tokenize([example], tokenizer)
-    labels, num_inexact = token_features.label_tokens(
-        [example], tokens, words, LABELS, label_pieces
-    )
+    options = (tokens, words, LABELS, label_pieces)
+    labels, num_inexact = token_features.label_tokens([example], *options)
     begin, second = words.tokens.tolist()
     pieces = tokens.ends[begin:second] > tokens.starts[begin:second]  # no lone word start
     assert pieces.sum() > 1
@@ -58,13 +56,9 @@ def test_the_pieces_of_a_word(tokenizer, label_pieces):
 
 
 def test_words_without_tokens_and_texts_without_words(tokenizer):
-    examples = [tag(""), tag("\u200b a"), tag("a")]
-    tokens, words = token_features.tokenize(examples, tokenizer)
+    tokens, words = token_features.tokenize([tag(""), tag("\u200b a"), tag("a")], tokenizer)
     assert words.texts.tolist() == [1, 1, 2]
-    assert words.tokens[1:].tolist() == [
-        int(tokens.begins[2]) - 1,
-        int(tokens.begins[2]),
-    ]
+    assert words.tokens[1:].tolist() == [int(tokens.begins[2]) - 1, int(tokens.begins[2])]
     windows = token_features.split_into_windows(tokens, Lengths(max_seq_length=9))
     assert windows.questions.tolist() == [0, 1, 2]
 
