@@ -61,8 +61,7 @@ def test_records_of_other_writers_are_read(tmp_path):
     with tf.io.TFRecordWriter(path) as writer:
         writer.write(example.SerializeToString())
     spec = features.pretraining(7, 5)
-    dataset = tf.data.TFRecordDataset(path).batch(1).map(lambda x: features.parse(x, spec))
-    [batch] = list(dataset)
+    [batch] = list(tf.data.TFRecordDataset(path).batch(1).map(lambda x: features.parse(x, spec)))
     assert set(batch) == set(PUBLISHED) - {"token_boundary"}
     for name, value in batch.items():
         np.testing.assert_array_equal(value, [expected[name]])
@@ -109,12 +108,10 @@ def test_numpy_floats_are_floats_whatever_their_name(dtype):
 
 def to_choices(lengths, width):
     """An example of a multiple choice, whose sequences count their tokens from 1."""
-    ids = [[i + 1 if i < length else 0 for i in range(width)] for length in lengths]
-    flat = [x for row in ids for x in row]
-    mask = [int(x > 0) for x in flat]
-    return features.to_example(
-        {"input_ids": flat, "input_mask": mask, "segment_ids": mask, "label_ids": [0]}
-    )
+    ids = [i + 1 if i < length else 0 for length in lengths for i in range(width)]
+    mask = [int(x > 0) for x in ids]
+    values = {"input_ids": ids, "input_mask": mask, "segment_ids": mask, "label_ids": [0]}
+    return features.to_example(values)
 
 
 def test_sequences_of_unlike_lengths_are_padded_and_cut_to_one():
@@ -133,14 +130,11 @@ def test_padding_before_tokens_is_refused(mask, length):
     pretraining = {**values(0), "input_mask": mask}
     ids = {name: [1] * 7 for name in ("input_ids", "segment_ids")}
     text = {**ids, "input_mask": mask, "label_ids": [0]}
-    choices = {name: [*[1] * 7, *x] for name, x in text.items() if name != "label_ids"}
+    choices = {name: x if name == "label_ids" else [*[1] * 7, *x] for name, x in text.items()}
     for example, spec in (
         (pretraining, features.pretraining(7, 5)),
         (text, task_table.KINDS["classification"].data.make_features(7)),
-        (
-            {**choices, "label_ids": [0]},
-            task_table.KINDS["multiple_choice"].data.make_features(7, 2),
-        ),
+        (choices, task_table.KINDS["multiple_choice"].data.make_features(7, 2)),
     ):
         with pytest.raises(tf.errors.InvalidArgumentError, match="input_mask has a token after pa"):
             features.parse(tf.constant([features.to_example(example)]), spec, length)

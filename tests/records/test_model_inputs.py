@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
+from refusals import one_line
 
-from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.model.task_heads import HeadSizes
@@ -34,18 +34,18 @@ IDS, MASK = batch()["input_ids"], batch()["input_mask"]
     ("others", "dtype"), zip(OTHERS.values(), ["int32", "int64", "uint8"], strict=True), ids=OTHERS
 )
 def test_the_names_of_others_give_the_same_vectors(others, dtype):
-    renamed = {
-        theirs: batch()[ours].astype(dtype) for ours, theirs in zip(NAMES, others, strict=True)
-    }
+    renamed = {x: batch()[ours].astype(dtype) for ours, x in zip(NAMES, others, strict=True)}
     expected = MODEL(batch())["pooled_output"]
     np.testing.assert_array_equal(MODEL(renamed)["pooled_output"], expected)
     assert np.abs(MODEL({"input_ids": IDS})["pooled_output"] - expected).max() > 1e-3
 
 
-def test_a_mask_may_be_of_bool_and_labels_are_not_read():
+def test_a_mask_may_be_of_bool_or_empty_and_labels_are_not_read():
     more = {"input_mask": MASK > 0, "label_ids": np.zeros([3, 1]), "is_real_example": np.ones(3)}
     expected = MODEL(batch())["pooled_output"]
     np.testing.assert_array_equal(MODEL(batch(**more))["pooled_output"], expected)
+    empty = MASK * np.array([[1], [0], [1]])  # a row of padding is none of a text
+    assert np.isfinite(MODEL(batch(input_mask=empty))["pooled_output"]).all()
 
 
 REFUSED = {
@@ -75,9 +75,8 @@ VALUES = {
 
 @pytest.mark.parametrize(("inputs", "message"), [*REFUSED.values(), *VALUES.values()])
 def test_what_is_not_understood_is_refused_in_one_line(inputs, message):
-    with pytest.raises(UserError, match=message) as caught:
+    with one_line(message):
         MODEL(inputs)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("inputs", "message"), VALUES.values(), ids=VALUES)
@@ -91,18 +90,13 @@ def test_a_graph_checks_values(inputs, message):
         graph(inputs)
 
 
-def test_a_row_of_padding_is_none_of_a_text():
-    mask = MASK * np.array([[1], [0], [1]])
-    assert np.isfinite(MODEL(batch(input_mask=mask))["pooled_output"]).all()
-
-
 def test_each_model_names_what_it_lacks():
     span = AlbertForTask(tiny.config(), "SpanOrNone", HeadSizes())
     for model, name in ((AlbertForPretraining(tiny.config()), "masked_lm_positions"), (span, "p_")):
-        with pytest.raises(UserError, match=f"the input has no {name}"):
+        with one_line(f"the input has no {name}"):
             model(batch())
     outside = batch(mask_positions=np.array([[7]] * 3))
-    with pytest.raises(UserError, match="masked_lm_positions must be inside the sequence"):
+    with one_line("masked_lm_positions must be inside the sequence"):
         AlbertForPretraining(tiny.config())(outside)
 
 
@@ -111,9 +105,9 @@ def test_each_choice_is_a_sequence_of_its_own():
     two = {name: np.concatenate([value] * 2, 1) for name, value in batch().items()}
     assert model(two)["logits"].shape == (3, 2)
     two["input_mask"][:, 7] = 0
-    with pytest.raises(UserError, match="input_mask begins with 0"):
+    with one_line("input_mask begins with 0"):
         model(two)
-    with pytest.raises(UserError, match="2 sequences of one length, not 7 tokens"):
+    with one_line("2 sequences of one length, not 7 tokens"):
         model(batch())
 
 

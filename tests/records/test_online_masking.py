@@ -49,24 +49,20 @@ def find_starts(ids):
 
 def serialize(sequences):
     """Records without masks, [B] strings."""
-    return tf.constant(
-        [
-            features.to_example(
-                {
-                    "input_ids": ids,
-                    "segment_ids": np.cumsum(np.append(0, ids[:-1] == 3)),
-                    "token_boundary": find_starts(ids).astype(int),
-                    "next_sentence_labels": [len(ids) % 2],
-                }
-            )
-            for ids in sequences
-        ]
-    )
+    rows = [
+        {
+            "input_ids": ids,
+            "segment_ids": np.cumsum(np.append(0, ids[:-1] == 3)),
+            "token_boundary": find_starts(ids).astype(int),
+            "next_sentence_labels": [len(ids) % 2],
+        }
+        for ids in sequences
+    ]
+    return tf.constant([*map(features.to_example, rows)])
 
 
 def read(raw, number=0, step=0, **changes):
-    numbers = tf.constant([[number, step]] * len(raw), tf.int64)
-    batch = make_masking(**changes).read(raw, numbers)
+    batch = make_masking(**changes).read(raw, tf.constant([[number, step]] * len(raw), tf.int64))
     return {name: value.numpy() for name, value in batch.items()}
 
 
@@ -118,13 +114,10 @@ def test_the_choice_is_that_of_visiting_word_by_word(raw):
         starts = np.flatnonzero(find_starts(ids))
         order, draws = (x[0].numpy() for x in online_masking.draw(keys[row : row + 1], len(starts)))
         barriers = np.isin(ids[starts], [2, 3]).tobytes()
-        cumulative = np.cumsum([6 / 11, 3 / 11])
-        lengths = np.searchsorted(cumulative, draws / 2**32, side="right") + 1
+        lengths = np.searchsorted(np.cumsum([6 / 11, 3 / 11]), draws / 2**32, side="right") + 1
         words = masking._Words([*starts.tolist(), len(ids)], lengths.tolist(), barriers)
-        most = min(P, max(1, round(len(ids) * 0.15)))
-        ngrams = masking._choose_ngrams(
-            words, bytearray(barriers), np.argsort(order).tolist(), most
-        )
+        most, visited = min(P, max(1, round(len(ids) * 0.15))), np.argsort(order).tolist()
+        ngrams = masking._choose_ngrams(words, bytearray(barriers), visited, most)
         expected = sorted(place for begin, end in ngrams for place in range(begin, end))
         count = int(batch["masked_lm_weights"][row].sum())
         assert batch["masked_lm_positions"][row, :count].tolist() == expected
@@ -160,8 +153,7 @@ def test_the_statistics_are_those_of_records_with_masks(raw):
         batch = read(raw, number)
         for row, ids in enumerate(SEQUENCES):
             count = int(batch["masked_lm_weights"][row].sum())
-            positions = batch["masked_lm_positions"][row, :count]
-            online.append((ids, batch["input_ids"][row], positions))
+            online.append((ids, batch["input_ids"][row], batch["masked_lm_positions"][row, :count]))
     one, other = summarize(static), summarize(online)
     assert one["runs of 1 words"] > 0.4
     # Standard errors of the differences are at most 0.006: of half of 27,000 runs.
@@ -170,8 +162,7 @@ def test_the_statistics_are_those_of_records_with_masks(raw):
 
 
 def test_every_word_is_equally_likely():
-    ids = np.array([2, *[7] * 20, 3, *[7] * 20, 3], np.int32)
-    raw = tf.repeat(serialize([ids]), 3000)
+    raw = tf.repeat(serialize([np.array([2, *[7] * 20, 3, *[7] * 20, 3], np.int32)]), 3000)
     numbers = tf.stack([tf.range(3000, dtype=tf.int64), tf.zeros([3000], tf.int64)], axis=1)
     batch = make_masking(ngram=1).read(raw, numbers)
     positions = batch["masked_lm_positions"].numpy()[batch["masked_lm_weights"].numpy() > 0]
@@ -195,17 +186,12 @@ def test_the_share_to_mask_is_linear_in_the_step():
     raw = serialize([np.array([2, *[7] * 61, 3, 3], np.int32)])
     changes = {"masked_lm_prob": 0.3, "final_masked_lm_prob": 0.1, "ngram": 1}
     changes |= {"first_step": 10, "last_step": 20}
-    counts = {
-        step: int(read(raw, 0, step, **changes)["masked_lm_weights"].sum())
-        for step in (0, 10, 15, 20, 30)
-    }
-    assert counts == {0: 19, 10: 19, 15: 13, 20: 6, 30: 6}
+    for step, count in {0: 19, 10: 19, 15: 13, 20: 6, 30: 6}.items():
+        assert read(raw, 0, step, **changes)["masked_lm_weights"].sum() == count, step
 
 
 def test_rows_have_the_numbers_of_their_pass_and_step():
     batches = tf.data.Dataset.from_tensor_slices(list("abcdefghij")).batch(4, drop_remainder=True)
     numbered = online_masking.number_rows(lambda: batches, position=2, step=7, num_records=5)
-    assert [x[2].numpy().tolist() for x in numbered] == [
-        [[1, 7], [1, 7], [2, 7], [2, 7]],
-        [[2, 8], [2, 8], [2, 8], [3, 8]],
-    ]
+    rows = [[[1, 7], [1, 7], [2, 7], [2, 7]], [[2, 8], [2, 8], [2, 8], [3, 8]]]
+    assert [x[2].numpy().tolist() for x in numbered] == rows

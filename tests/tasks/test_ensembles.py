@@ -1,26 +1,22 @@
 """Ensembles of every kind, and bin/score ensemble."""
 
-from pathlib import Path
-
 import pytest
+from refusals import one_line
+from repository import ROOT
 from tiny_tasks import OWN, OWN_PREDICTIONS, answer, choice, content, write_predictions
 
-from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
 from albert_tf.tasks import ensembles, predictions
 
-PROGRAM = Path(__file__).parents[2] / "bin" / "score ensemble"
+PROGRAM = ROOT / "bin/score ensemble"
 SQUAD1, SQUAD2 = task_table.get("squad1"), task_table.get("squad2")
 SURE, UNSURE = choice("good", [0.125, 0.875]), choice("bad", [0.5625, 0.4375])
 
 
 def average(task, *members):
     """The ensemble's predictions."""
-    contents = {
-        f"{i}.json": content(task, member, checkpoint=f"run-{i}")
-        for i, member in enumerate(members)
-    }
-    return ensembles.average(contents)["predictions"]
+    contents = [content(task, member, checkpoint=f"run-{i}") for i, member in enumerate(members)]
+    return ensembles.average({x["checkpoint"]: x for x in contents})["predictions"]
 
 
 @pytest.mark.parametrize(
@@ -37,9 +33,13 @@ def test_probabilities_are_averaged(members, expected):
     assert average(OWN, *({"é": member} for member in members)) == {"é": expected}
 
 
-def test_numbers_are_averaged():
+def test_numbers_and_null_odds_are_averaged():
     members = [{"0": {"prediction": value}} for value in (2.0, 4.5, 4)]
     assert average(task_table.get("sts-b"), *members) == {"0": {"prediction": 3.5}}
+    one = {"q": answer(("a", 1.0), null_odds=-3.0)}
+    other = {"q": answer(("b", 0.75), ("a", 0.25), null_odds=4.0)}
+    averaged = average(SQUAD2, one, other)["q"]
+    assert (averaged["prediction"], averaged["null_odds"]) == ("a", 0.5)
 
 
 def test_answers_are_summed_by_text():
@@ -62,15 +62,6 @@ def test_answers_are_summed_by_text():
     assert average(SQUAD1, *twice)["q"]["prediction"] == "b"
 
 
-def test_null_odds_are_averaged():
-    members = (
-        {"q": answer(("a", 1.0), null_odds=-3.0)},
-        {"q": answer(("b", 0.75), ("a", 0.25), null_odds=4.0)},
-    )
-    averaged = average(SQUAD2, *members)["q"]
-    assert (averaged["prediction"], averaged["null_odds"]) == ("a", 0.5)
-
-
 MEMBER = {"0": SURE, "1": choice("bad", [1.0, 0.0])}
 
 
@@ -83,7 +74,7 @@ MEMBER = {"0": SURE, "1": choice("bad", [1.0, 0.0])}
     ],
 )
 def test_files_that_do_not_go_together_are_refused(other, message):
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         ensembles.average({"a.json": content(OWN, MEMBER), "b.json": other})
 
 

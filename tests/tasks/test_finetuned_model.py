@@ -7,7 +7,6 @@ import pytest
 import tiny_checkpoints
 
 from albert_tf import config
-from albert_tf.checkpoints import formats
 from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 from albert_tf.kinds import task_table
 from albert_tf.tasks import finetuned_model, recipes
@@ -92,30 +91,30 @@ ODD = {"num_attention_heads": 4, "hidden_dropout_prob": 0.7}
 
 
 @pytest.mark.parametrize(
-    ("in_file", "overrides", "model", "dropouts"),
+    ("in_file", "overrides", "model", "hidden_dropout"),
     [
-        (None, ["albert=albert_base_v1"], V1, (0.0, 0.0)),
-        ("albert_base_v1", [], V1, (0.0, 0.0)),
-        ("albert_base_v1", ["albert=albert_tiny"], TINY, (0.0, 0.0)),
-        ("albert_base_v1", ["albert.hidden_dropout_prob=0.3"], V1, (0.3, 0.0)),
-        (None, ["albert=albert_base_v1", "albert.hidden_dropout_prob=0.3"], V1, (0.3, 0.0)),
-        (None, ["albert.hidden_dropout_prob=0.3", "albert=albert_base_v1"], V1, (0.0, 0.0)),
-        (None, [f"albert={json.dumps(ODD)}"], config.AlbertConfig(**ODD), (0.7, 0.0)),
-        (ODD, [], config.AlbertConfig(**ODD), (0.7, 0.0)),
+        (None, ["albert=albert_base_v1"], V1, 0.0),
+        ("albert_base_v1", [], V1, 0.0),
+        ("albert_base_v1", ["albert=albert_tiny"], TINY, 0.0),
+        ("albert_base_v1", ["albert.hidden_dropout_prob=0.3"], V1, 0.3),
+        (None, ["albert=albert_base_v1", "albert.hidden_dropout_prob=0.3"], V1, 0.3),
+        (None, ["albert.hidden_dropout_prob=0.3", "albert=albert_base_v1"], V1, 0.0),
+        (None, [f"albert={json.dumps(ODD)}"], config.AlbertConfig(**ODD), 0.7),
+        (ODD, [], config.AlbertConfig(**ODD), 0.7),
     ],
 )
-def test_a_recipe_sets_the_dropout_of_any_model(in_file, overrides, model, dropouts, tmp_path):
+def test_a_recipe_sets_the_dropout_of_any_model(
+    in_file, overrides, model, hidden_dropout, tmp_path
+):
     (tmp_path / "config.json").write_text(json.dumps({"albert": in_file} if in_file else {}))
     path = str(tmp_path / "config.json")
+    names = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob")
+    expected_dropouts = dict(zip(names, (hidden_dropout, 0.0, 0.1), strict=True))
     for start in (None, tiny_checkpoints.make().config):
         expected = dataclasses.replace(start, **ODD) if start and in_file == ODD else model
         given = {"task": "mrpc", "path": path, "initial": start}
-        assert settings("max_seq_length=7", *overrides, **given).albert == dataclasses.replace(
-            expected,
-            hidden_dropout_prob=dropouts[0],
-            attention_probs_dropout_prob=dropouts[1],
-            classifier_dropout_prob=0.1,
-        )
+        actual = settings("max_seq_length=7", *overrides, **given).albert
+        assert actual == dataclasses.replace(expected, **expected_dropouts)
 
 
 def test_a_model_of_fewer_positions_shortens_the_recipe_and_says_so(capsys):
@@ -149,13 +148,12 @@ _SMALL = ("albert.hidden_size=256", "albert.num_attention_heads=4")
 )
 def test_without_a_recipe_the_learning_rate_is_that_of_the_models_size(overrides, rate, capsys):
     assert settings(*overrides, recipe="none").learning_rate == rate
-    line = f"learning_rate is {rate}, for "
-    assert (line in capsys.readouterr().err) == (rate != 0.25)
+    assert (f"learning_rate is {rate}, for " in capsys.readouterr().err) == (rate != 0.25)
 
 
 def test_a_checkpoint_without_a_run_is_evaluated_in_float32(vocabulary, tmp_path):
     made = tiny_checkpoints.make(vocabulary, model="classifier")
-    formats.get_writer("albert_tf")(made, str(tmp_path))
+    tiny_checkpoints.write(tmp_path, made, "albert_tf")
     task = task_table.make_own("classification", ("a", "b", "c"))
     for overrides, dtype in (((), "float32"), (("dtype=mixed_bfloat16",), "mixed_bfloat16")):
         changes = recipes.ConfigOverrides(overrides=overrides)

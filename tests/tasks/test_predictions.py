@@ -5,9 +5,9 @@ import math
 import os
 
 import pytest
+from refusals import one_line
 from tiny_tasks import OWN, OWN_GOLD, OWN_PREDICTIONS, answer, choice, content, write_predictions
 
-from albert_tf.errors import UserError
 from albert_tf.kinds import span, task_table
 from albert_tf.tasks import predictions
 
@@ -29,13 +29,12 @@ FOUND = {"0": choice("1", [0.25, 0.75]), "1": choice("0", [1.0, 0.0])}
 def test_a_prediction_of_another_kind_is_neither_written_nor_read(task, predicted, tmp_path):
     path = tmp_path / "found.json"
     message = rf"the prediction of '0' does not fit the kind {task.kind}"
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         write_predictions(path, task, predicted)
     assert os.listdir(tmp_path) == []
     path.write_text(json.dumps(content(task, predicted)))
-    with pytest.raises(UserError, match=message) as error:
+    with one_line(message):
         predictions.read(str(path))
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +52,7 @@ def test_a_prediction_of_another_kind_is_neither_written_nor_read(task, predicte
 def test_a_file_that_is_none_is_refused(change, message, tmp_path):
     path = tmp_path / "found.json"
     path.write_text(json.dumps({**content(MRPC, FOUND), **change}))
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         predictions.read(str(path))
 
 
@@ -85,30 +84,23 @@ def test_score_of_answers_or_none_takes_the_odds():
     assert scores["exact_from"] == pytest.approx(43.850, abs=1e-3)  # Wilson's, of 3 of 3
 
 
+UNLABELLED = {"id": "x", "label": None}
+
+
 @pytest.mark.parametrize(
-    ("gold", "predicted", "message"),
+    ("task", "gold", "predicted", "message"),
     [
-        ([], OWN_PREDICTIONS, "there is no example to score: the set is empty"),
-        (OWN_GOLD[:2], OWN_PREDICTIONS, r"the predictions: 1 of unknown examples \('x'\)"),
-        (OWN_GOLD, {"0": OWN_PREDICTIONS["0"]}, r"the predictions: 2 missing \('größe/2'\)"),
-        (
-            [*OWN_GOLD[:2], {"id": "x", "label": None}],
-            OWN_PREDICTIONS,
-            "the example 'x' has no label: predict this split, do not score it",
-        ),
+        (OWN, [], OWN_PREDICTIONS, "there is no example to score: the set is empty"),
+        (OWN, OWN_GOLD[:2], OWN_PREDICTIONS, r"the predictions: 1 of unknown examples \('x'\)"),
+        (OWN, OWN_GOLD, {"0": OWN_PREDICTIONS["0"]}, r"the predictions: 2 missing \('größe/2'\)"),
+        (OWN, [*OWN_GOLD[:2], UNLABELLED], OWN_PREDICTIONS, "'x' has no label: predict this spl"),
+        (SQUAD1, [question("q", labelled=False)], {"q": answer()}, "1 .*no labels, q for one"),
+        (SQUAD1, [question("q", "In")], {"r": answer()}, "1 unknown questions, r for one"),
     ],
 )
-def test_what_cannot_be_scored_is_told_in_one_line(gold, predicted, message):
-    with pytest.raises(UserError, match=message) as error:
-        predictions.score(OWN, gold, predicted)
-    assert "\n" not in str(error.value)
-
-
-def test_questions_without_answers_or_unknown_are_refused():
-    with pytest.raises(UserError, match="1 questions have no labels, q for one"):
-        predictions.score(SQUAD1, [question("q", labelled=False)], {"q": answer(("a", 1.0))})
-    with pytest.raises(UserError, match="1 unknown questions, r for one"):
-        predictions.score(SQUAD1, [question("q", "In")], {"r": answer(("a", 1.0))})
+def test_what_cannot_be_scored_is_told_in_one_line(task, gold, predicted, message):
+    with one_line(message):
+        predictions.score(task, gold, predicted)
 
 
 def test_confidence_of_answers_is_of_questions():

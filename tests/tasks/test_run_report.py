@@ -36,18 +36,10 @@ def write_run(folder, task, rows):
         start=FirstWeights("albert_base"),
         training_data={"folder": "own-train", "num_records": 7},
     ).write(str(folder))
-    contents = {
-        "metrics-dev.json": {
-            "task": task.name,
-            "split": "dev",
-            "checkpoint": "run/best/model.ckpt-4",
-            "num_examples": len(rows),
-            "metrics": {"accuracy": 0.5},
-            "labels": dict.fromkeys(task.labels, scores),
-        },
-    }
-    for name, content in contents.items():
-        files.write_json(str(folder / name), content)
+    content = {"task": task.name, "split": "dev", "checkpoint": "run/best/model.ckpt-4"}
+    content |= {"num_examples": len(rows), "metrics": {"accuracy": 0.5}}
+    content["labels"] = dict.fromkeys(task.labels, scores)
+    files.write_json(str(folder / "metrics-dev.json"), content)
     values = [{"loss": 2.5}, {"eval_accuracy": 0.25}, {"loss": 1.25}, {"eval_accuracy": 0.5}]
     write_records(folder, [{"step": 2 + k // 2 * 2, **x} for k, x in enumerate(values)])
     texts = {row["id"]: (HOSTILE, "w" * 900) for row in gold}
@@ -55,9 +47,8 @@ def write_run(folder, task, rows):
 
 
 def write_page(tmp_path, labels, rows):
-    task = task_table.make_own("classification", labels)
     run = tmp_path / "run"
-    evaluated, texts = write_run(run, task, rows)
+    evaluated, texts = write_run(run, task_table.make_own("classification", labels), rows)
     command_log.begin(str(run))  # of a process that was killed
     command_log.end(str(run), command_log.begin(str(run)), finished=True)
     with mock.patch.object(task_cache, "read_texts", lambda dataset: texts):
@@ -155,18 +146,10 @@ def test_a_page_of_pretraining(tmp_path):
     assert "from another run" in (tmp_path / "report.md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("scores", "improves"),
-    [
-        ((0.5, 0.6, 0.7), True),
-        ((0.5, 0.7, 0.6), False),
-        ((0.7, 0.7), False),
-        ((0.7,), False),
-        ((0.7, 1.0), False),
-    ],
-)
-def test_more_epochs_are_advised_where_the_last_evaluation_is_the_best(tmp_path, scores, improves):
+@pytest.mark.parametrize("scores", [(0.5, 0.6, 0.7), (0.5, 0.7, 0.6), (0.7, 0.7), (0.7,), (0.7, 1)])
+def test_more_epochs_are_advised_where_the_last_evaluation_is_the_best(tmp_path, scores):
+    """And not yet perfect."""
     task = task_table.make_own("classification", ["a", "b"])
     write_records(tmp_path, [{"step": x, "eval_accuracy": y} for x, y in enumerate(scores, 1)])
     lines = run_report.list_next_steps(str(tmp_path), task, FinetuneConfig(num_train_epochs=3))
-    assert any("--epochs=6" in line for line in lines) == improves
+    assert any("--epochs=6" in line for line in lines) == (scores == (0.5, 0.6, 0.7))
