@@ -34,8 +34,7 @@ def decode(tags, probability=0.9, tokenless=None, most=99):
     texts = np.repeat(np.arange(len(tags)), counts)
     words = qa_windows.Words(texts, starts, starts + 1, np.arange(sum(counts)))
     if tokenless is not None:
-        is_after = starts >= 2 * tokenless
-        starts = starts + 2 * is_after
+        starts = starts + 2 * (starts >= 2 * tokenless)
         places = np.searchsorted(texts, np.arange(len(tags))) + tokenless
         columns = (texts, starts, starts + 1, words.tokens)
         added = (np.arange(len(tags)), 2 * tokenless, 2 * tokenless + 1, -1)
@@ -52,10 +51,8 @@ def test_random_tags_make_the_spans_of_the_scheme():
     assert list(predictions) == [str(row) for row in range(200)]
     number = 0
     for names, prediction in zip(tags, predictions.values(), strict=True):
-        spans = [
-            (span["start"] // 2, (span["end"] + 1) // 2, span["type"])
-            for span in prediction["prediction"]
-        ]
+        found = prediction["prediction"]
+        spans = [(x["start"] // 2, (x["end"] + 1) // 2, x["type"]) for x in found]
         assert spans == tag_schemes.find_spans(names, "iobes")
         number += len(spans)
     assert number > 500
@@ -73,10 +70,6 @@ def test_a_word_without_token_is_inside_if_the_words_on_both_sides_are():
     predictions = decode(tags, tokenless=1).values()
     texts = [[span["text"] for span in prediction["prediction"]] for prediction in predictions]
     assert texts == [["ababa"], ["a"], ["a"], ["a", "a"], ["a", "a"], ["a"]]
-
-
-def test_words_after_the_last_window_have_no_tag():
-    """As in a server, which reads so many windows of a text and no more."""
-    tags = [["B-A", "I-A", "O", "B-B", "I-B"]]
-    (prediction,) = decode(tags, most=2).values()
+    # Words after the last window have no tag: a server reads so many windows of a text.
+    (prediction,) = decode([["B-A", "I-A", "O", "B-B", "I-B"]], most=2).values()
     assert [span["text"] for span in prediction["prediction"]] == ["aba"]

@@ -19,10 +19,8 @@ def test_classes_of_which_the_model_is_sure():
     predicted = [tiny_tasks.choice(*row) for row in rows]
     mistakes, number = find("classification", gold, predicted, ["a", "b"])
     assert number == 3
-    assert [mistake[:3] for mistake in mistakes] == [
-        ("2", "b (0.20)", "a (0.80)"),
-        ("3", "b (0.30)", "a (0.70)"),
-    ]
+    expected = [("2", "b (0.20)", "a (0.80)"), ("3", "b (0.30)", "a (0.70)")]
+    assert [mistake[:3] for mistake in mistakes] == expected
     assert [mistake.size for mistake in mistakes] == pytest.approx([0.6, 0.4])
 
 
@@ -51,26 +49,14 @@ def test_spans_that_are_missing_or_none():
 
 def test_answers():
     context = {"context": "Not a mouse, but the cat."}
-    gold = [
-        {"answers": ["the cat", "cat"], "labelled": True, "is_impossible": False},
-        {"answers": [], "labelled": True, "is_impossible": True},
-        {"answers": ["a dog"], "labelled": True, "is_impossible": False},
-        {"answers": ["x"], "labelled": True, "is_impossible": False},  # was not predicted
-    ]
-    predicted = [
-        tiny_tasks.answer(("a mouse", 0.75), null_odds=-1.0),
-        tiny_tasks.answer(("a dog", 0.5), null_odds=-1.0),
-        tiny_tasks.answer(("a dog", 0.5), null_odds=2.0),
-        None,
-    ]
-    gold = [{**context, **row} for row in gold]
+    answers = (["the cat", "cat"], [], ["a dog"], ["x"])  # the last was not predicted
+    gold = [{"answers": x, "labelled": True, "is_impossible": not x, **context} for x in answers]
+    rows = ((("a mouse", 0.75), -1.0), (("a dog", 0.5), -1.0), (("a dog", 0.5), 2.0))
+    predicted = [*(tiny_tasks.answer(best, null_odds=odds) for best, odds in rows), None]
     mistakes, number = find("", gold, predicted, task=task_table.get("squad2"))
     places = [(17, 24, "label"), (21, 24, "label"), (4, 11, "predicted")]
-    assert mistakes == [
-        ("2", "a dog", "no answer", 1.0, []),
-        ("0", "the cat / cat", "a mouse", 0.75, places),
-    ]
-    assert number == 3
+    worst = ("0", "the cat / cat", "a mouse", 0.75, places)
+    assert (mistakes, number) == ([("2", "a dog", "no answer", 1.0, []), worst], 3)
 
 
 def test_vectors():
@@ -78,8 +64,6 @@ def test_vectors():
     expected = [("1", "rank 1", "rank 1,200", 1200, ()), ("2", "rank 1", "rank 3", 3, ())]
     assert find("sentence_embedding", [{"label": None}] * 3, predicted) == (expected, 2)
     gold = [{"label": x} for x in (0.0, 2.5, 5.0)]
-    expected = [
-        ("0", "0, rank 1", "0.9, rank 3", 2.0, ()),
-        ("2", "5, rank 3", "0.1, rank 1", 2.0, ()),
-    ]
+    first, second = ("0, rank 1", "0.9, rank 3", 2.0, ()), ("5, rank 3", "0.1, rank 1", 2.0, ())
+    expected = [("0", *first), ("2", *second)]
     assert find("sentence_embedding", gold, predicted) == (expected, 2)
