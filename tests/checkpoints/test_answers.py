@@ -60,16 +60,15 @@ def make_task(vocabulary, kind, labels, weights, settings):
     """A fine-tuned checkpoint, as it is read of a run."""
     made = tiny_checkpoints.make(vocabulary, **weights)
     config = tiny_finetuning.settings(albert=made.config, **settings)
+    published = {"span": "squad1", "span_or_none": "squad2"}
     metrics = {"task": "own", "split": "dev", "num_examples": 8, "metrics": {"x": 0.5}}
     if kind == "multi_label":
         metrics["thresholds"] = dict(zip(labels, (0.1, 0.9, 0.4, 0.6, 0.5), strict=True))
     metrics |= {"thresholds": {"null_odds": -0.7}} if kind == "span_or_none" else {}
     metrics |= {"patience": 1} if config.early_exit else {}
-    header = {"task": "own", "kind": kind, "labels": [*labels]}
+    header = {"task": published.get(kind, "own"), "kind": kind, "labels": [*labels]}
     if kind in ("classification", "regression"):
         header["has_pairs"] = "max_seq_length" in settings or kind == "regression"
-    if kind.startswith("span"):  # of published tasks alone
-        header["task"] = "squad1" if kind == "span" else "squad2"
     run = {"task": header, "config": config_io.to_dict(config), "metrics": [metrics], "step": 3}
     vectors = SentenceVectors(pooling=config.pooling, max_seq_length=config.max_seq_length)
     return dataclasses.replace(made, run=run, vectors=vectors)
@@ -83,7 +82,7 @@ def case(request, vocabulary):
         made = make_task(vocabulary, *task, settings)
     else:
         vectors = SentenceVectors(**VECTORS[request.param])
-        made = dataclasses.replace(tiny_checkpoints.make(vocabulary), vectors=vectors)
+        made = tiny_checkpoints.make(vocabulary, vectors=vectors)
         inputs = TEXTS
     files = {**made.vocabulary, tokenization.NORMALIZATION: json.dumps(CASED).encode()}
     return request.param, dataclasses.replace(made, vocabulary=files), inputs
@@ -100,14 +99,13 @@ def decide(path):
     checkpoint = formats.read(str(path))
     task, config = export_source.configure(checkpoint, None, ["dtype=float32"])
     tokenizer = model_checkpoint.load_tokenizer(checkpoint)
+    tuned = finetuned_model.read_dev_metrics(checkpoint)
     return types.SimpleNamespace(
         weights=checkpoint.weights,
         task=task and (task, task.has_pairs, task.num_texts),
         config=config,
         vectors=(config.pooling, config.max_seq_length, bool(checkpoint.vectors.normalize)),
-        tuned=[
-            finetuned_model.read_dev_metrics(checkpoint).get(x) for x in ("thresholds", "patience")
-        ],
+        tuned=[tuned.get(x) for x in ("thresholds", "patience")],
         ids=[tokenizer.encode(text) for text in (*TEXTS, "ÀÉ ﬁ THE")],
         places=[formats.FORMATS[x].list_places(checkpoint) for x in FORMATS[2:]],
     )
@@ -181,41 +179,38 @@ def test_what_decides_an_answer_passes_through_every_format_and_back(tmp_path, c
 def test_what_other_programs_lack_is_named(tmp_path, vocabulary, capsys, name, to_format, lacking):
     *task, _, settings = TASKS[name]
     formats.write_folder(make_task(vocabulary, *task, settings), str(tmp_path / "x"), to_format)
-    assert f"other programs that read {to_format} do not know: {lacking}\n" in (
-        capsys.readouterr().err
-    )
+    shown = f"other programs that read {to_format} do not know: {lacking}\n"
+    assert shown in capsys.readouterr().err
 
 
-def test_a_model_of_several_labels_is_one_for_transformers_again(tmp_path, vocabulary):
+@pytest.fixture
+def tuned(tmp_path, vocabulary):
+    """A folder for transformers of a model of several labels, which may be edited."""
     *task, _, settings = TASKS["thresholds"]
-    made = make_task(vocabulary, *task, settings)
-    formats.write_folder(made, str(tmp_path / "0"), "hugging_face")
-    (tmp_path / "0" / answers.NAME).unlink()  # as transformers writes it
-    (tmp_path / "0" / "sha256.json").unlink()
-    for number, name in enumerate(("albert_tf", "google", "hugging_face")):
-        formats.convert(
-            str(tmp_path / str(number)), str(tmp_path / str(number + 1)), to_format=name
-        )
-    values = json.loads((tmp_path / "3" / "config.json").read_text())
+    formats.write_folder(make_task(vocabulary, *task, settings), str(tmp_path / "x"), FORMATS[2])
+    (tmp_path / "x" / "sha256.json").unlink()
+    return tmp_path / "x"
+
+
+def test_a_model_of_several_labels_is_one_for_transformers_again(tuned):
+    (tuned / answers.NAME).unlink()  # as transformers writes it
+    source = tuned
+    for name in FORMATS[:3]:
+        formats.convert(str(source), str(tuned.with_name(name)), to_format=name)
+        source = tuned.with_name(name)
+    values = json.loads((source / "config.json").read_text())
     assert values["problem_type"] == "multi_label_classification"
     assert [*values["id2label"].values()] == [*LABELS]
 
 
-def test_the_card_has_the_thresholds_and_the_files_of_the_format_win(tmp_path, vocabulary, capsys):
-    *task, _, settings = TASKS["thresholds"]
-    formats.write_folder(
-        make_task(vocabulary, *task, settings), str(tmp_path / "x"), "hugging_face"
-    )
-    card = (tmp_path / "x" / "README.md").read_text()
+def test_the_card_has_the_thresholds_and_the_files_of_the_format_win(tuned, capsys):
+    card, path = (tuned / "README.md").read_text(), tuned / "config.json"
     assert "tuned on dev (no 0.1, yes 0.9, a 0.4, b 0.6, c 0.5)" in card
     assert '"name": "x (tuned thresholds)"' in card
-    (tmp_path / "x" / "sha256.json").unlink()
-    path = tmp_path / "x" / "config.json"
     path.write_text(path.read_text().replace('"yes"', '"maybe"'))
-    assert formats.read(str(tmp_path / "x")).labels == ("no", "maybe", "a", "b", "c")
-    assert "albert_tf.json is not used: the other files are of another task" in (
-        capsys.readouterr().err
-    )
+    assert formats.read(str(tuned)).labels == ("no", "maybe", "a", "b", "c")
+    message = "albert_tf.json is not used: the other files are of another task"
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -234,13 +229,11 @@ def test_segments_are_those_of_the_folder(tmp_path, vocabulary, version, names, 
     for model in (made, tiny_checkpoints.make(vocabulary)):
         folder = tmp_path / str(len(model.weights))
         tiny_checkpoints.write(folder, model, "hugging_face")
-        for file, key, value in (
-            ("config.json", "transformers_version", version),
-            ("tokenizer_config.json", "model_input_names", names),
-        ):
-            values = json.loads((folder / file).read_text()) | {key: value}
-            values = {key: x for key, x in values.items() if x is not None}
-            (folder / file).write_text(json.dumps(values))
+        config, tokenizer = folder / "config.json", folder / "tokenizer_config.json"
+        values = json.loads(config.read_text()) | {"transformers_version": version}
+        config.write_text(json.dumps(values))
+        values = json.loads(tokenizer.read_text()) | {"model_input_names": names}
+        tokenizer.write_text(json.dumps({key: x for key, x in values.items() if x is not None}))
         expected = model.weights[table]
         if joins and model is made:  # an encoder keeps both, for what is to be learnt
             expected = expected[[0, 0]]

@@ -97,7 +97,6 @@ def test_a_full_disk_is_not_the_archives_fault(tmp_path, monkeypatch):
 
 def test_a_mistake_in_an_archive_names_the_archive(tmp_path):
     path = write_archive(tmp_path / "x.tar.gz", {os.path.join("model", "config.json"): b"{}"})
-    with one_line(
-        rf"^'{path}/model' is none of: .*\(Unpack the archive to change what is in it\.\)$"
-    ):
+    remedy = r"\(Unpack the archive to change what is in it\.\)$"
+    with one_line(rf"^'{path}/model' is none of: .*{remedy}"):
         formats.read(str(path))

@@ -10,7 +10,8 @@ from albert_tf.checkpoints import model_checkpoint
 from albert_tf.config import PRESETS
 
 # Published models that no preset is: Chinese, and xlarge with its other number of heads.
-CHINESE = dataclasses.replace(PRESETS["albert_large_v2"], vocab_size=21128)
+LARGE = "albert_large_v2"
+CHINESE = dataclasses.replace(PRESETS[LARGE], vocab_size=21128)
 XLARGE = dataclasses.replace(PRESETS["albert_xlarge_v2"], num_attention_heads=32)
 
 
@@ -19,9 +20,8 @@ def log_summary(capsys):
     """Logs the summary, and returns the lines after the first."""
 
     def run(config, weights=None):
-        checkpoint = model_checkpoint.ModelCheckpoint(
-            source="x", config=config, weights=weights or {}
-        )
+        values = {"source": "x", "config": config, "weights": weights or {}}
+        checkpoint = model_checkpoint.ModelCheckpoint(**values)
         model_checkpoint.log_summary(checkpoint)
         first, *others = capsys.readouterr().err.splitlines()
         assert first == f"read x: {len(checkpoint.weights)} weights, no vocabulary"
@@ -30,9 +30,7 @@ def log_summary(capsys):
     return run
 
 
-@pytest.mark.parametrize(
-    ("config", "name"), [(CHINESE, "albert_large_v2"), (XLARGE, "albert_xlarge_v2")]
-)
+@pytest.mark.parametrize(("config", "name"), [(CHINESE, LARGE), (XLARGE, "albert_xlarge_v2")])
 @pytest.mark.parametrize("field", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
 def test_the_dropout_of_v1_is_warned_of_in_any_language(log_summary, config, name, field):
     assert log_summary(config) == []

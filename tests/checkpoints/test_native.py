@@ -7,25 +7,16 @@ import tiny_run
 from refusals import one_line
 
 from albert_tf import files
-from albert_tf.checkpoints import matching, native, tf_checkpoint
-from albert_tf.checkpoints.training_checkpoint import (
-    find_newest,
-    find_prefix,
-    list_prefixes,
-    make_checkpoint,
-    resume,
-    save,
-)
+from albert_tf.checkpoints import matching, native, tf_checkpoint, training_checkpoint
+from albert_tf.checkpoints.training_checkpoint import list_prefixes, make_checkpoint, resume, save
 from albert_tf.model import weight_names
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 def build(**overrides):
-    network, optimizer = tiny_run.network(
-        tf.distribute.get_strategy(), tiny_run.albert(**overrides)
-    )
-    return network, optimizer, tf.Variable(0, dtype=tf.int64)
+    albert, strategy = tiny_run.albert(**overrides), tf.distribute.get_strategy()
+    return *tiny_run.network(strategy, albert), tf.Variable(0, dtype=tf.int64)
 
 
 def saved(folder, step=7, **overrides):
@@ -80,13 +71,12 @@ def test_a_checkpoint_gets_its_name_when_it_is_whole(tmp_path, monkeypatch, whol
         patch.setattr(files, "rename_synced", interrupt)
         save(whole, folder, 2)
     assert (tmp_path / "unfinished.index").exists()
-    assert find_newest(folder) is None
+    assert training_checkpoint.find_newest(folder) is None
     assert list_prefixes(folder) == []
     assert resume(whole, folder) is None
     save(whole, folder, 4)  # takes the place of what the other one has left
-    assert {path.name for path in tmp_path.iterdir()} == {
-        *("checkpoint", "model.ckpt-4.index", "model.ckpt-4.data-00000-of-00001"),
-    }
+    names = ["checkpoint", "model.ckpt-4.data-00000-of-00001", "model.ckpt-4.index"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
 
 
 def test_a_store_of_objects_gets_the_index_last(whole):
@@ -123,7 +113,8 @@ def test_the_newest_is_found_by_its_files(tmp_path, whole, content):
     save(whole, folder, 9)
     tenth = save(whole, folder, 10)
     path.write_bytes(content) if content else path.unlink()
-    assert find_newest(folder) == find_prefix(folder) == tenth
+    found = training_checkpoint.find_newest(folder), training_checkpoint.find_prefix(folder)
+    assert found == (tenth, tenth)
     (tmp_path / "model.ckpt-10.index").unlink()
     assert resume(whole, folder) == f"{folder}/model.ckpt-9"
     last = save(whole, folder, 11)
@@ -156,7 +147,7 @@ def test_weights_alone_are_restored_and_those_of_another_shape_are_refused(tmp_p
 def test_missing_foreign_and_damaged_checkpoints_are_errors(tmp_path, whole):
     for path in (str(tmp_path), f"{tmp_path}/model.ckpt-3"):
         with one_line("holds no checkpoint"):
-            find_prefix(path)
+            training_checkpoint.find_prefix(path)
     foreign = tf.train.Checkpoint(v=tf.Variable(1.0)).write(f"{tmp_path}/foreign")
     with one_line("not written by this project"):
         native.read_weights(foreign)

@@ -23,8 +23,7 @@ DENSE, NORMALIZE = "2_Dense/config.json", "3_Normalize/config.json"
 @pytest.fixture
 def written(tmp_path, vocabulary):
     def write(vectors=MEAN):
-        made = tiny_checkpoints.make(vocabulary, model="bare")
-        made = dataclasses.replace(made, vectors=vectors)
+        made = tiny_checkpoints.make(vocabulary, model="bare", vectors=vectors)
         tiny_checkpoints.write(tmp_path / "folder", made, "sentence_transformers")
         return tmp_path / "folder", made
 
@@ -51,8 +50,8 @@ def test_a_written_folder_is_read_with_its_vectors(written, vectors):
     tiny_checkpoints.assert_same(checkpoint, made)
     assert checkpoint.vectors == vectors
     model = albert_tf.load(folder)
-    assert model.run_config.max_seq_length == vectors.max_seq_length
-    assert model.run_config.pooling == vectors.pooling
+    config = model.run_config
+    assert (config.pooling, config.max_seq_length) == (vectors.pooling, vectors.max_seq_length)
     chosen = model.embed(["abcd"], pooling=vectors.pooling, normalize=vectors.normalize)
     np.testing.assert_array_equal(model.embed(["abcd"]), chosen)
 
@@ -62,11 +61,8 @@ def test_the_modules_of_the_pooled_first_token(written):
     modules = read_json(folder / MODULES)
     assert [module["path"] for module in modules] == ["", "1_Pooling", "2_Dense", "3_Normalize"]
     assert modules[2]["type"] == "sentence_transformers.models.Dense"
-    assert read_json(folder / POOLING) == {
-        "word_embedding_dimension": 8,
-        "pooling_mode_cls_token": True,
-        "pooling_mode_mean_tokens": False,
-    }
+    modes = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    assert read_json(folder / POOLING) == {"word_embedding_dimension": 8, **modes}
     dense = safetensors.numpy.load_file(folder / "2_Dense" / "model.safetensors")
     kernel = made.weights["bert/pooler/dense/kernel"]
     np.testing.assert_array_equal(dense["linear.weight"], kernel.T)
