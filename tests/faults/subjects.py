@@ -72,15 +72,10 @@ def make_sentencepieces(folder: Path) -> None:
 def make_records(folder: Path) -> None:
     folder.mkdir()
     make_sentencepieces(folder / manifest.VOCABULARY)
-    tokenizer = tokenization.load(str(folder / manifest.VOCABULARY))
-    changes = {"masking": "online", "ngram": 3, "masked_lm_prob": 0.15}
-    tiny_run.write_records(
-        str(folder),
-        {"train-0.tfrecord": 3, "train-1.tfrecord": 2},
-        vocabulary_sha256=tokenizer.sha256,
-        examples_of=tiny_run.unmasked_examples,
-        **changes,
-    )
+    options = {"masking": "online", "ngram": 3, "masked_lm_prob": 0.15}
+    options["vocabulary_sha256"] = tokenization.load(str(folder / manifest.VOCABULARY)).sha256
+    sizes = {"train-0.tfrecord": 3, "train-1.tfrecord": 2}
+    tiny_run.write_records(str(folder), sizes, examples_of=tiny_run.unmasked_examples, **options)
 
 
 def read_records(folder: Path) -> Any:
@@ -141,10 +136,10 @@ def make_run(folder: Path) -> None:
     config = config_io.to_dict(tiny_run.settings(albert=formats.read(str(folder)).config))
     for name in (model_checkpoint.ALBERT_CONFIG, files.HASHES):
         (folder / name).unlink()
-    change = run_record.Change(
-        step=2, run="before/model.ckpt-2", position=2, changes={"seed": [1, 2]}
+    past = {"step": 2, "run": "before/model.ckpt-2", "position": 2, "changes": {"seed": [1, 2]}}
+    record = run_record.RunRecord(
+        config=config, vocabulary="x", history=[run_record.Change(**past)]
     )
-    record = run_record.RunRecord(config=config, vocabulary="x", history=[change])
     record.start = run_record.FirstWeights("before", "x")
     record.write(str(folder))
 
@@ -170,8 +165,7 @@ def make_task_dataset(folder: Path) -> None:
     vocabulary = folder.parent / "task_vocabulary"
     make_sentencepieces(vocabulary)
     tiny_finetuning.write_folder(folder, "span_or_none", str(vocabulary), number=3)
-    names = [task_dataset.EXAMPLES, qa_windows.WINDOWS]
-    files.write_hashes(str(folder), names)
+    files.write_hashes(str(folder), [task_dataset.EXAMPLES, qa_windows.WINDOWS])
 
 
 def read_task_dataset(folder: Path) -> Any:

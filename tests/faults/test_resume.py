@@ -12,11 +12,7 @@ from albert_tf.train import reports
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 SETTINGS = tiny_run.settings(
-    albert=tiny_run.albert(
-        hidden_dropout_prob=0.1,
-        attention_probs_dropout_prob=0.1,
-    ),
-    eval_steps=4,
+    albert=tiny_run.albert(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1), eval_steps=4
 )
 
 
@@ -40,9 +36,7 @@ def test_a_killed_run_goes_on_as_if_unbroken(data, tmp_path):
 
 
 @pytest.mark.full
-def test_a_run_broken_off_after_an_evaluation_evaluates_again(
-    data, unbroken, tmp_path, monkeypatch
-):
+def test_a_run_broken_off_after_an_evaluation_repeats_it(data, unbroken, tmp_path, monkeypatch):
     write = reports.write
 
     def broken_after_evaluation(workdir, record):

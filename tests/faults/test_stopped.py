@@ -15,9 +15,9 @@ import pytest
 import tensorflow as tf
 import tiny_checkpoints
 from repository import ROOT
+from tiny_records import Killed
 
 from albert_tf import files, folders
-from albert_tf.checkpoints import formats
 
 pytestmark = pytest.mark.full
 NUMBER = 12  # operations of a program and a fault that are tried, evenly spread
@@ -41,10 +41,6 @@ PROGRAMS = {
 }
 
 
-class Killed(BaseException):
-    """The end of the process."""
-
-
 class Disk:
     """Counts operations. From `number` on all end the process, or that one alone fails."""
 
@@ -57,10 +53,9 @@ class Disk:
             raise Killed
         if self.fault == "fail" and self.count == self.number:
             said = os.strerror(errno.EIO)
-            is_python = place in (os, shutil)
-            raise (
-                OSError(errno.EIO, said) if is_python else tf.errors.UnknownError(None, None, said)
-            )
+            if place in (os, shutil):
+                raise OSError(errno.EIO, said)
+            raise tf.errors.UnknownError(None, None, said)
 
     @contextlib.contextmanager
     def watched(self):
@@ -85,8 +80,7 @@ def inputs(tmp_path, vocabulary):
     folder.mkdir()
     shutil.copy(ROOT / "tests/fixtures/corpus.txt", folder / "text.txt")
     shutil.copytree(vocabulary, folder / "vocabulary")
-    (folder / "google").mkdir()
-    formats.get_writer("google")(tiny_checkpoints.make(vocabulary), str(folder / "google"))
+    tiny_checkpoints.write(folder / "google", tiny_checkpoints.make(vocabulary))
     return folder
 
 

@@ -20,12 +20,12 @@ import tensorflow as tf
 import tiny_checkpoints
 import tiny_program
 import tiny_run
+from repository import ROOT
 
 from albert_tf import config, config_io
 from albert_tf.checkpoints import formats
 from albert_tf.tasks import submissions
 
-ROOT = Path(__file__).parents[2]
 BUILD = (ROOT / "BUILD.md").read_text()
 BRINGS = BUILD.partition("| Name | Content |\n|---|---|\n")[2].partition("\n\n")[0]
 BRINGS = "\n".join(line.split("|")[1] for line in BRINGS.splitlines())

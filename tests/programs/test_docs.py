@@ -4,22 +4,17 @@ import ast
 import doctest
 import re
 import tarfile
-from pathlib import Path
 
 import pytest
 import tiny_checkpoints
 import tiny_exports
 import tiny_run
-
-from albert_tf.checkpoints import formats
-
-ROOT = Path(__file__).parents[2]
+from repository import ROOT
 
 
 def run_page(name):
-    results = doctest.testfile(
-        str(ROOT / "docs" / name), module_relative=False, optionflags=doctest.ELLIPSIS
-    )
+    options = {"module_relative": False, "optionflags": doctest.ELLIPSIS}
+    results = doctest.testfile(str(ROOT / "docs" / name), **options)
     assert results.attempted > 30
     assert results.failed == 0
 
@@ -35,14 +30,11 @@ def checkpoints(tmp_path, monkeypatch):
     vocabulary = tiny_run.write_vocabulary(str(tmp_path / "vocabulary"))
     pretrained = tiny_checkpoints.make(vocabulary)
     for folder, name in (("", "albert_tf"), ("google", "google"), ("hugging_face",) * 2):
-        target = tmp_path / folder / "albert_base"
-        target.mkdir(parents=True)
-        formats.get_writer(name)(pretrained, str(target))
+        tiny_checkpoints.write(tmp_path / folder / "albert_base", pretrained, name)
     with tarfile.open("albert_base.tar.gz", "w:gz") as archive:
         archive.add("google/albert_base", "albert_base")
-    (tmp_path / "hugging_face/reviews").mkdir()
     reviews = tiny_exports.contents("classification", vocabulary)
-    formats.get_writer("hugging_face")(reviews, "hugging_face/reviews")
+    tiny_checkpoints.write("hugging_face/reviews", reviews, "hugging_face")
     for name, kind, more in (
         ("reviews", "classification", {"has_pairs": False}),
         ("similarity", "regression", {"has_pairs": True}),
@@ -60,15 +52,13 @@ def test_the_python_page():
 
 
 def test_walks_name_functions_that_exist():
-    rows = re.findall(
-        r"^\| (`.*`) \| `(\S+\.py)`", (ROOT / "docs" / "walks.md").read_text(), re.MULTILINE
-    )
+    page = (ROOT / "docs" / "walks.md").read_text()
+    rows = re.findall(r"^\| (`.*`) \| `(\S+\.py)`", page, re.MULTILINE)
     assert rows
     for functions, path in rows:
         tree = ast.parse((ROOT / path).read_text())
-        names = {
-            node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)
-        }
+        defined = ast.FunctionDef | ast.ClassDef
+        names = {node.name for node in ast.walk(tree) if isinstance(node, defined)}
         names |= {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)}
         assigned = [x for node in tree.body if isinstance(node, ast.Assign) for x in node.targets]
         names |= {x.id for x in assigned if isinstance(x, ast.Name)}

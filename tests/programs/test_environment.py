@@ -29,7 +29,6 @@ def test_what_has_changed_is_installed_again(tmp_path):
 
 def test_the_signal_that_ended_a_command_is_named():
     script = "set -e; source bin/environment.sh; bash -c 'kill -SEGV $$'"
-    command = ["bash", "-c", script, "bin/x"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(["bash", "-c", script, "bin/x"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 128 + signal.SIGSEGV
     assert "bin/x: a command was ended by SIGSEGV. Run bin/x again" in done.stderr

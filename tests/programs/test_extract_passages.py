@@ -1,37 +1,23 @@
 """bin/data extract_passages: the paper's intrinsic dev set."""
 
 import json
-from pathlib import Path
 
-PROGRAM = Path(__file__).parents[2] / "bin" / "data extract_passages"
+from input_files import write_race, write_squad
+from repository import ROOT
+
+PROGRAM = ROOT / "bin/data extract_passages"
 
 
 def test_passages_are_documents_once(run_program, tmp_path):
-    squad, output = tmp_path / "dev.json", tmp_path / "passages.jsonl"
-    questions = [
-        {"id": name, "question": "which?", "answers": [{"text": "first", "answer_start": 2}]}
-        for name in "ab"
-    ]
-    paragraphs = [{"context": "A first text, ö.", "qas": questions}]
-    squad.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
-    for level in ("high", "middle"):
-        folder = tmp_path / "race" / "RACE" / "dev" / level
-        folder.mkdir(parents=True)
-        passage = {
-            "article": f"A text of {level} schools.\nIts end.",
-            "questions": ["is it _ ?"],
-            "options": [["a", "b", "c", "d"]],
-            "answers": ["A"],
-        }
-        (folder / "1.txt").write_text(json.dumps(passage))
+    squad = write_squad(tmp_path / "dev.json", "A first text, ö.", "first", "first")
+    output = tmp_path / "passages.jsonl"
+    article, levels = "A text of {} schools.\nIts end.", ["high", "middle"]
+    write_race(tmp_path / "race/RACE", levels=levels, article=article)
     flags = [f"--squad_file={squad}", f"--race_dir={tmp_path}/race", f"--output={output}"]
     assert not run_program(PROGRAM, *flags)
     texts = [json.loads(line)["text"] for line in output.read_text().splitlines()]
     assert texts[0] == "A first text, ö."
-    assert sorted(texts[1:]) == [
-        "A text of high schools.\nIts end.",
-        "A text of middle schools.\nIts end.",
-    ]
+    assert sorted(texts[1:]) == [article.format(level) for level in levels]
     assert not run_program(PROGRAM, f"--squad_file={squad}", f"--output={output}")
     assert len(output.read_text().splitlines()) == 1
 
@@ -43,6 +29,5 @@ def test_mistakes_are_named(run_program, tmp_path):
     itself = [f"--{name}={tmp_path}/dev.json" for name in ("squad_file", "output")]
     (tmp_path / "dev.json").write_text("")
     assert "is among the inputs. Name another file." in run_program(PROGRAM, *itself)
-    message = run_program(PROGRAM, f"--squad_file={tmp_path}/dev.json", output)
-    assert "is not JSON" in message
+    assert "is not JSON" in run_program(PROGRAM, f"--squad_file={tmp_path}/dev.json", output)
     assert not (tmp_path / "out.jsonl").exists()

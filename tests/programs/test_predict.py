@@ -1,19 +1,18 @@
 """bin/predict: predictions of a fine-tuned model."""
 
-from pathlib import Path
-
 import pytest
 import tensorflow as tf
 import tiny_exports
 import tiny_program
 import tiny_runs
+from repository import ROOT
 from tiny_program import OWN, write_own
 
 import albert_tf
 from albert_tf.checkpoints import formats
 from albert_tf.kinds import task_table
 
-PROGRAM = Path(__file__).parents[2] / "bin" / "predict"
+PROGRAM = ROOT / "bin/predict"
 
 
 @pytest.mark.full
@@ -30,17 +29,9 @@ def test_it_says_what_predicting_a_file_says(run, run_program, tmp_path, capsys)
     message = run_program(PROGRAM, *one, "--second_text=bad day")
     assert message == "predict: an input must have 1 text, not 2: 'good day'."
     capsys.readouterr()
-    assert not run_program(PROGRAM, f"--model={tmp_path}/run", "--text=good day", "--text=bad day")
-    expected = [
-        f"   {prediction['prediction']} ({max(prediction['probabilities']):.3f})"
-        for prediction in predicted.values()
-    ]
-    assert capsys.readouterr().out.splitlines() == [
-        "good day",
-        expected[0],
-        "bad day",
-        expected[1],
-    ]
+    assert not run_program(PROGRAM, *one, "--text=bad day")
+    said = [f"   {x['prediction']} ({max(x['probabilities']):.3f})" for x in predicted.values()]
+    assert capsys.readouterr().out.splitlines() == ["good day", said[0], "bad day", said[1]]
 
 
 def test_pairs_and_values(run_program, vocabulary, tmp_path, capsys):
@@ -57,8 +48,7 @@ def test_pairs_and_values(run_program, vocabulary, tmp_path, capsys):
         assert float(capsys.readouterr().out.split()[-1]) == pytest.approx(float(said[1]))
     message = run_program(PROGRAM, *about, "--second_text=day", "--second_text=night")
     assert message == "predict: --second_text: give one for each --text."
-    message = run_program(PROGRAM, *about)
-    assert message == "predict: an input must have 2 texts, not 1: 'good'."
+    assert run_program(PROGRAM, *about) == "predict: an input must have 2 texts, not 1: 'good'."
 
 
 @pytest.mark.parametrize("is_empty", [False, True])
@@ -79,10 +69,8 @@ def test_labels_and_spans_are_lines(kind, is_empty, run_program, checkpoint, tmp
         if kind == "multi_label":
             lines = [", ".join(f"{x} ({values[x]:.3f})" for x in row["prediction"])]
         else:
-            lines = [
-                f"{x['type']}: {x['text']} [{x['start']}-{x['end']}] ({x['score']:.3f})"
-                for x in row["prediction"]
-            ]
+            line = "{type}: {text} [{start}-{end}] ({score:.3f})"
+            lines = [line.format(**span) for span in row["prediction"]]
         expected += [text, *(f"   {line or 'none'}" for line in lines or [""])]
     text_flags = [f"--text={text}" for text in texts]
     assert not run_program(PROGRAM, f"--model={tmp_path}/run", *text_flags)
@@ -90,11 +78,7 @@ def test_labels_and_spans_are_lines(kind, is_empty, run_program, checkpoint, tmp
     assert is_empty == all(line == "   none" for line in expected[1::2])
     if kind == "token_classification":
         formats.convert(f"{tmp_path}/run", f"{tmp_path}/theirs", to_format="hugging_face")
-        named = (
-            f"--model={tmp_path}/theirs",
-            f"--kind={kind}",
-            f"--labels={','.join(labels)}",
-        )
+        named = (f"--model={tmp_path}/theirs", f"--kind={kind}", f"--labels={','.join(labels)}")
         assert not run_program(PROGRAM, *named, *text_flags)
         assert capsys.readouterr().out.splitlines() == expected
 
@@ -124,18 +108,17 @@ def test_an_export_answers_texts(names, texts, run_program, tmp_path, capsys):
     module.serve = tf.function(
         lambda *rows: {"length": tf.strings.length(tf.strings.join(rows))}, input_signature=specs
     )
-    signatures = {"serving_default": module.serve}
-    tf.saved_model.save(module, f"{tmp_path}/models/3", signatures=signatures)
-    assert not run_program(PROGRAM, f"--model={tmp_path}/models", *texts)
+    tf.saved_model.save(module, f"{tmp_path}/models/3", signatures=module.serve)
+    model = f"--model={tmp_path}/models"
+    assert not run_program(PROGRAM, model, *texts)
     assert capsys.readouterr().out.splitlines()[1] == "   length: 5"
-    message = run_program(PROGRAM, f"--model={tmp_path}/models", *texts, "--top_k=3")
+    message = run_program(PROGRAM, model, *texts, "--top_k=3")
     assert message == "predict: --top_k is for a checkpoint. Leave it out."
     other = texts[:1] if len(names) > 1 else [*texts, "--second_text=a"]
-    message = run_program(PROGRAM, f"--model={tmp_path}/models", *other)
-    assert "takes other inputs than --text, or --text and --second_text" in message
+    refused = "takes other inputs than --text, or --text and --second_text"
+    assert refused in run_program(PROGRAM, model, *other)
     tf.saved_model.save(tf.Module(), f"{tmp_path}/models/4")  # as a module of TF Hub
-    message = run_program(PROGRAM, f"--model={tmp_path}/models", *texts)
-    assert "takes other inputs than --text, or --text and --second_text" in message
+    assert refused in run_program(PROGRAM, model, *texts)
 
 
 @pytest.mark.parametrize(

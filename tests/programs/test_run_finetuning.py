@@ -4,7 +4,10 @@ import dataclasses
 import json
 import os
 import signal
+import subprocess
+import sys
 
+import input_files
 import pytest
 import tiny_checkpoints
 import tiny_program
@@ -36,10 +39,8 @@ def test_a_task_of_ones_own(run, tmp_path, capsys):
     test = predictions.read(f"{tmp_path}/run/predictions-test.json")
     assert (test["labels"], test["split"], test["checkpoint"]) == (["no", "yes"], "test", prefix)
     assert list(test["predictions"]) == ["0", "1"]
-    message = run(
-        *OWN, f"--test_file={tmp_path}/test.tsv", "--mode=predict", "--labels=yes,no", start=None
-    )
-    assert "--labels: the model has no,yes." in message
+    other = (f"--test_file={tmp_path}/test.tsv", "--mode=predict", "--labels=yes,no")
+    assert "--labels: the model has no,yes." in run(*OWN, *other, start=None)
     # Other files with the same run, whose labels need not be named again; elsewhere.
     write(tmp_path / "new.tsv", ["review"], ["good"], ["bad"], ["so so"])
     more = (f"--test_file={tmp_path}/new.tsv", f"--checkpoint={tmp_path}/run/model.ckpt-4")
@@ -167,11 +168,9 @@ def test_a_file_that_is_named_is_all_that_is_evaluated(run, checkpoint, tmp_path
     write_mnli(tmp_path / "glue")
     made = tiny_checkpoints.make(f"{checkpoint}/vocabulary", model="classifier")
     heads = {name: made.weights[name][:3] for name in ("output_weights", "output_bias")}
-    (tmp_path / "theirs").mkdir()
     made = dataclasses.replace(made, weights=made.weights | heads)
-    formats.get_writer("google")(made, str(tmp_path / "theirs"))
+    theirs = f"--checkpoint={tiny_checkpoints.write(tmp_path / 'theirs', made)}"
     dev = f"--dev_file={tmp_path}/glue/MNLI/dev_mismatched.tsv"
-    theirs = f"--checkpoint={tmp_path}/theirs"
     for number, more in enumerate(((), (f"--data_dir={tmp_path}/glue",))):
         workdir = f"--output_dir={tmp_path}/run{number}"
         assert not run("--task=mnli", "--mode=eval", dev, theirs, workdir, *more, start=None)
@@ -205,21 +204,9 @@ def test_mnli_its_diagnostic_and_a_task_that_starts_from_it(run, tmp_path, capsy
 
 @pytest.mark.full
 def test_race(run, tmp_path, capsys):
-    value = {
-        "article": "a good day was followed by a bad one",
-        "questions": ["it was _", "was it ?"],
-        "options": [["good", "bad", "so", "a"]] * 2,
-        "answers": ["A", "B"],
-        "id": "high1.txt",
-    }
-    for split in ("train", "dev", "test"):
-        for level in ("middle", "high"):
-            folder = tmp_path / "RACE" / split / level
-            folder.mkdir(parents=True)
-            named = {**value, "id": f"{level}1.txt"}
-            (folder / "1.txt").write_text(json.dumps(named))
-    modes = "--mode=train,eval,predict"
-    assert not run("--task=race", f"--data_dir={tmp_path}/RACE", modes)
+    splits, levels = ("train", "dev", "test"), ("middle", "high")
+    input_files.write_race(tmp_path / "RACE", splits, levels, article="a good day, a bad one")
+    assert not run("--task=race", f"--data_dir={tmp_path}/RACE", "--mode=train,eval,predict")
     dev = read(tmp_path / "run/metrics-dev.json")["metrics"]
     assert set(dev) == {"accuracy", "middle_accuracy", "high_accuracy"}
     # Its test set has labels, too.
@@ -244,3 +231,43 @@ def test_an_interrupted_run_is_not_evaluated(run, tmp_path, monkeypatch, capsys)
     assert "own dev | accuracy" not in output
     assert not run(*OWN, f"--data_dir={tmp_path}")
     assert "resumed from" in capsys.readouterr().err
+
+
+KILL = """
+import os, runpy, signal, sys
+import tensorflow as tf
+from albert_tf.train import reports
+tf.config.run_functions_eagerly(True)
+def line(record, num_steps):
+    if record["step"] == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return ""
+reports.line = line
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.full
+def test_a_run_that_was_killed_ends_as_if_unbroken(run, checkpoint, tmp_path, capsys):
+    write_own(tmp_path)
+    command = [*OWN, f"--data_dir={tmp_path}", f"--config={tmp_path}/config.json"]
+    command += ["--set=albert.hidden_dropout_prob=0.1", "--set=save_checkpoints_steps=2"]
+    command += ["--set=class_weights=balanced", f"--init_checkpoint={checkpoint}/google"]
+    assert not run(*command, start=None)
+    broken = [*command, f"--output_dir={tmp_path}/broken"]
+    program = [sys.executable, "-c", KILL, tiny_program.PROGRAM, *broken]
+    child = subprocess.run(program, capture_output=True, text=True)
+    assert child.returncode == -9, child.stderr
+    assert not (tmp_path / "broken/report.md").exists()
+    capsys.readouterr()
+    assert not run(*broken, start=None)
+    assert f"resumed from {tmp_path}/broken/model.ckpt-2" in capsys.readouterr().err
+    tiny_run.assert_same_end(tmp_path / "run", tmp_path / "broken")
+    ends = [predictions.read(f"{tmp_path}/{x}/predictions-dev.json") for x in ("run", "broken")]
+    assert ends[0]["predictions"] == ends[1]["predictions"]
+    assert (tmp_path / "broken/report.md").exists()
+    # A third run has nothing to do.
+    assert not run(*broken, start=None)
+    lines = map(json.loads, (tmp_path / "broken/commands.jsonl").read_text().splitlines())
+    assert [(x["finished"], bool(x["ended"])) for x in lines] == [(False, False), (True, True)]

@@ -1,18 +1,11 @@
 """bin/run_finetuning: what it refuses, in one line."""
 
-import json
-
 import pytest
+from input_files import write_squad
 from tiny_program import OWN, write, write_own
 
 DATA, TRAIN = "--data_dir={0}", "--train_file={0}/train.tsv"
 SQUAD = ["--task=squad2", "--train_file={0}/answers.json", "--dev_file={0}/questions.json"]
-
-
-def write_squad(path, *answers):
-    question = {"id": "q", "question": "was it good", "answers": answers}
-    paragraph = {"context": "a good day", "qas": [question]}
-    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}))
 
 
 @pytest.mark.parametrize(
@@ -43,8 +36,8 @@ def write_squad(path, *answers):
 def test_mistakes_are_one_line_and_write_nothing(arguments, message, run, tmp_path):
     write_own(tmp_path)
     write(tmp_path / "empty.tsv", ["review", "stars"])
-    write_squad(tmp_path / "answers.json", {"text": "good", "answer_start": 2})
-    write_squad(tmp_path / "questions.json")
+    write_squad(tmp_path / "answers.json", "a good day", "good")
+    write_squad(tmp_path / "questions.json", "a good day", None, is_labelled=False)
     (tmp_path / "test.tsv").unlink()
     needs_model = "--init_checkpoint=" not in arguments
     given = [x.format(tmp_path) for x in arguments if x != "--init_checkpoint="]

@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from input_files import write_race, write_squad
+from repository import ROOT
 from tiny_tasks import answer, choice, write_predictions
 
 from albert_tf.kinds import task_table
 
-PROGRAM = Path(__file__).parents[2] / "bin" / "score predictions"
+PROGRAM = ROOT / "bin/score predictions"
 
 
 @pytest.fixture
@@ -30,25 +32,11 @@ def score(run_program, tmp_path, capsys):
 
 
 def squad(tmp_path, *questions):
-    """Questions q0, q1... with their answer in the context; None if there is none."""
-    context = "the lamp and the cat"
-    qas = [
-        {
-            "id": f"q{i}",
-            "question": "what?",
-            "is_impossible": text is None,
-            "answers": [{"text": text, "answer_start": context.index(text)}] if text else [],
-        }
-        for i, text in enumerate(questions)
-    ]
-    path = tmp_path / "dev.json"
-    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": qas}]}]}))
-    return path
+    return write_squad(tmp_path / "dev.json", "the lamp and the cat", *questions)
 
 
 def test_squad1_ignores_unknown_questions_and_missing_ones_score_0(score, tmp_path):
-    data = squad(tmp_path, "lamp", "cat")
-    scores, log = score("squad1", {"q0": "the lamp", "x": "cat"}, data)
+    scores, log = score("squad1", {"q0": "the lamp", "x": "cat"}, squad(tmp_path, "lamp", "cat"))
     assert scores == {"exact": 50.0, "f1": 50.0, "total": 2, "missing": 1}
     assert log == (
         "as in SQuAD's official script, 1 predictions of unknown questions (x) do not count and "
@@ -129,16 +117,9 @@ def test_predictions_of_the_held_out_tenth_are_scored_with_the_whole_table(score
 
 
 def test_race_is_scored_by_level(score, tmp_path):
-    passage = {
-        "article": "It rained.",
-        "questions": ["What?", "When?"],
-        "options": [list("abcd")] * 2,
-        "answers": ["A", "C"],
-    }
-    folder = tmp_path / "dev" / "high"
-    folder.mkdir(parents=True)
-    (folder / "1.txt").write_text(json.dumps(passage))
-    scores, _ = score("race", {"high1.txt-0": "A", "high1.txt-1": "B"}, f"{folder}/*.txt")
+    write_race(tmp_path)
+    predicted = {"high1.txt-0": "A", "high1.txt-1": "B"}
+    scores, _ = score("race", predicted, f"{tmp_path}/dev/high/*.txt")
     assert scores == {"accuracy": 0.5, "high_accuracy": 0.5}
 
 

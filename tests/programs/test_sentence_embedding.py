@@ -1,11 +1,10 @@
 """Sentence vectors: bin/run_finetuning trains them, and their export and `embed` give the same."""
 
-import json
-
 import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_run
+from input_files import write_rows
 from tiny_program import read
 
 import albert_tf
@@ -25,11 +24,6 @@ TASK = task_table.make_own("sentence_embedding", num_texts=3)
 WORDS = ["abcd", "efgh", "ijkl", "mnop", "qrst", "uvwx"]
 
 
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 def make_rows(number, **more):
     rows = []
     for k in range(number):
@@ -41,25 +35,20 @@ def make_rows(number, **more):
 
 @pytest.mark.full
 def test_training_evaluation_export_and_vectors(run, tmp_path, capsys):
-    train = write(tmp_path / "train.jsonl", make_rows(10, no=["zz", "yy x"]))
-    dev = write(tmp_path / "dev.jsonl", make_rows(7, score=[5, 2.5, 0, 4]))
-    test = write(tmp_path / "test.jsonl", make_rows(5))
-    pairs = [
-        *(*VECTORS, "--negative_columns=no", "--label_column=score"),
-        *(f"--train_file={train}", f"--dev_file={dev}", "--set=pooling=first"),
-    ]
-    assert not run(*pairs)
+    train = write_rows(tmp_path / "train.jsonl", make_rows(10, no=["zz", "yy x"]))
+    dev = write_rows(tmp_path / "dev.jsonl", make_rows(7, score=[5, 2.5, 0, 4]))
+    test = write_rows(tmp_path / "test.jsonl", make_rows(5))
+    scored = (*VECTORS, "--label_column=score")
+    files = (f"--train_file={train}", f"--dev_file={dev}")
+    assert not run(*scored, *files, "--negative_columns=no", "--set=pooling=first")
     output = "".join(capsys.readouterr())
     assert "new: the head" not in output
     assert "own dev | spearman " in output
-    scores = read(tmp_path / "run/metrics-dev.json")["metrics"]
-    assert list(scores) == ["spearman", "pearson"]
+    scores = tmp_path / "run/metrics-dev.json"
+    assert list(read(scores)["metrics"]) == ["spearman", "pearson"]
     # Without labels, counterparts are searched for.
-    assert not run(
-        *VECTORS, "--label_column=score", f"--dev_file={test}", "--mode=eval", start=None
-    )
-    scores = read(tmp_path / "run/metrics-dev.json")["metrics"]
-    assert list(scores) == ["mrr", "recall@1", "recall@5", "recall@10"]
+    assert not run(*scored, f"--dev_file={test}", "--mode=eval", start=None)
+    assert list(read(scores)["metrics"]) == ["mrr", "recall@1", "recall@5", "recall@10"]
     model = albert_tf.load(str(tmp_path / "run"))
     assert (model.task.kind.name, model.run_config.pooling) == ("sentence_embedding", "first")
     texts = [row["text"] for row in make_rows(5)] + ["한국어 é"]
@@ -79,17 +68,17 @@ def test_training_evaluation_export_and_vectors(run, tmp_path, capsys):
 
 
 def test_simcse_trains_each_text_with_itself(run, tmp_path):
-    train = write(tmp_path / "train.jsonl", [{"text": row["text"]} for row in make_rows(9)])
-    dev = write(tmp_path / "dev.jsonl", make_rows(6))
+    train = write_rows(tmp_path / "train.jsonl", [{"text": row["text"]} for row in make_rows(9)])
+    dev = write_rows(tmp_path / "dev.jsonl", make_rows(6))
     command = (*VECTORS, "--simcse", f"--train_file={train}", f"--dev_file={dev}")
+    dropout = "--set=albert.hidden_dropout_prob=0.1"
     assert "--simcse: the model has no dropout" in run(*command)
     assert not (tmp_path / "run").exists()
-    assert not run(*command, "--set=albert.hidden_dropout_prob=0.1")
+    assert not run(*command, dropout)
     assert "mrr" in read(tmp_path / "run/best/metrics.json")
     losses = [r["contrastive_loss"] for r in tiny_run.metrics(tmp_path / "run") if "loss" in r]
     assert min(losses) > 0
-    message = run(*command, "--negative_columns=other", "--set=albert.hidden_dropout_prob=0.1")
-    assert "--simcse has no hard negatives" in message
+    assert "--simcse has no hard negatives" in run(*command, "--negative_columns=other", dropout)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +92,7 @@ def test_simcse_trains_each_text_with_itself(run, tmp_path):
     ],
 )
 def test_mistakes_are_one_line(run, tmp_path, arguments, message):
-    train = write(tmp_path / "train.jsonl", make_rows(4))
+    train = write_rows(tmp_path / "train.jsonl", make_rows(4))
     error = run(*arguments, f"--train_file={train}", "--mode=train")
     assert message in error
     assert "\n" not in error
@@ -121,7 +110,7 @@ def test_rows_with_a_mistake_are_named(tmp_path):
         ({**rows[1], "second": " "}, "the column 'second' is ' ', not text"),
         ({"text": "a", "second": "b"}, "there is no column 'label'"),
     ):
-        path = write(tmp_path / "rows.jsonl", [rows[0], second])
+        path = write_rows(tmp_path / "rows.jsonl", [rows[0], second])
         with pytest.raises(UserError, match=rf"rows.jsonl, line 2: {message}"):
             read_rows(path)
     # To train on, the label is not read.
@@ -133,16 +122,14 @@ def test_records_hold_each_text_once_to_evaluate(checkpoint, tmp_path):
         {"text": "abcd", "second": "efgh ijkl", "no": "q"},
         {"text": "mnop", "second": "efgh ijkl", "no": "abcd"},
     ]
-    path = write(tmp_path / "rows.jsonl", rows)
+    path = write_rows(tmp_path / "rows.jsonl", rows)
     tokenizer = tokenization.load(f"{checkpoint}/vocabulary")
     source = DataSource(columns=Columns(second_text="second", negatives=("no",)))
     datasets = {}
     for split in ("train", "dev"):
         task_split = TaskSplit(task=TASK, name=split, input_file=path, source=source)
-        lengths = Lengths(max_seq_length=8)
-        datasets[split] = task_dataset.read(
-            task_cache.prepare(task_split, tokenizer, str(tmp_path / "cache"), lengths)
-        )
+        made = task_cache.prepare(task_split, tokenizer, str(tmp_path), Lengths(max_seq_length=8))
+        datasets[split] = task_dataset.read(made)
     train, dev = datasets["train"], datasets["dev"]
     assert (train.num_records, train.task.num_texts) == (2, 3)
     assert (dev.num_records, dev.task.num_texts) == (4, 1)

@@ -5,26 +5,22 @@ import re
 import runpy
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 REFERENCE = runpy.run_path(str(ROOT / "docs" / "write_config_reference.py"))
 
 
-def test_the_reference_of_configs_is_up_to_date():
+def test_the_reference_of_configs_is_up_to_date_and_describes_every_field():
     page = (ROOT / "docs" / "config_reference.md").read_text()
     assert page == REFERENCE["make_page"](), "run: python docs/write_config_reference.py"
-
-
-def test_every_field_of_a_config_is_described():
     for _, cls in REFERENCE["SECTIONS"]:
         names = {field.name for field in dataclasses.fields(cls)}
         described = REFERENCE["describe_fields"](cls)
         if cls.__name__ != "Phase":  # its fields are described where the run has them
             assert names <= described.keys(), cls
-    assert "| `num_attention_heads` | int | `12` | N |" in REFERENCE["make_page"]()
+    assert "| `num_attention_heads` | int | `12` | N |" in page
 
 
 def test_every_page_is_in_the_navigation():
@@ -40,8 +36,7 @@ def test_the_site_has_every_page_and_loads_nothing_from_elsewhere(tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for path in (ROOT / "docs").rglob("*.md"):
-        built = tmp_path / path.relative_to(ROOT / "docs").with_suffix(".html")
-        assert built.exists(), path
+        assert (tmp_path / path.relative_to(ROOT / "docs").with_suffix(".html")).exists(), path
     for page in tmp_path.rglob("*.html"):
         addresses = re.findall(
             r"<(?:script|img|link)\b[^>]*?(?:src|href)=\"([^\"]*)", page.read_text()
@@ -55,8 +50,7 @@ def test_the_images_install_what_the_documents_say():
     image = (ROOT / "Dockerfile").read_text()
     installed = re.findall(r"^RUN (pip install .*)", image, re.MULTILINE)
     page = (ROOT / "docs" / "tpu.md").read_text()
-    on_tpus = re.findall(r"^pip install .*", page, re.MULTILINE)
-    assert installed[:3] == on_tpus
+    assert installed[:3] == re.findall(r"^pip install .*", page, re.MULTILINE)
     assert installed[3:] == ["pip install -r requirements.txt", "pip install --no-deps -e ."]
 
 

@@ -5,16 +5,13 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import tiny_checkpoints
-import tiny_run
+from repository import ROOT
 
 from albert_tf import command
-from albert_tf.checkpoints import google_tf1
 
-ROOT = Path(__file__).parents[2]
 FOLDERS = ("albert_tf", "bin", "configs", "data_prep", "export")
 FILES = ("LICENSE", "README.md", "pyproject.toml", "setup.py")
 PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
@@ -61,7 +58,7 @@ def test_the_wheel_installs_one_package_and_one_command(site):
 
 
 @pytest.mark.full
-def test_the_command_lists_and_runs_the_programs(site, tmp_path):
+def test_the_command_lists_and_runs_the_programs(site, vocabulary, tmp_path):
     programs = {path.name for path in (ROOT / "bin").iterdir() if not path.suffix}
     listed = run_command(site, "--help")
     for name in programs - {"quickstart", "test"}:
@@ -70,15 +67,9 @@ def test_the_command_lists_and_runs_the_programs(site, tmp_path):
     assert "albert-tf export_saved_model" in run_command(site, "predict", "--help")
     assert re.fullmatch(r"albert-tf \d+\.\d+\.\d+\n", run_command(site, "--version"))
     assert "sequences" in run_command(site, "plan_training", "--config=tiny_english")
-    checkpoint = tiny_checkpoints.make(tiny_run.write_vocabulary(str(tmp_path / "vocabulary")))
-    (tmp_path / "google").mkdir()
-    google_tf1.write(checkpoint, str(tmp_path / "google"))
-    run_command(
-        site,
-        "convert_checkpoint",
-        f"--checkpoint={tmp_path}/google",
-        f"--output_dir={tmp_path}/ours",
-    )
+    google = tiny_checkpoints.write(tmp_path / "google", tiny_checkpoints.make(vocabulary))
+    files = (f"--checkpoint={google}", f"--output_dir={tmp_path}/ours")
+    run_command(site, "convert_checkpoint", *files)
     guesses = run_command(site, "predict", f"--model={tmp_path}/ours", "--text=a [MASK]")
     assert guesses.startswith("a [MASK]\n   ")
 
