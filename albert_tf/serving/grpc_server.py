@@ -1,15 +1,17 @@
 """PredictionService.Predict of TensorFlow Serving by gRPC, with the answers of :predict."""
 
+import math
 import time
 from concurrent import futures
 from typing import Any
 
 import grpc
 import tensorflow as tf
+from absl import logging
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from albert_tf.errors import UserError
-from albert_tf.serving.app import Service
+from albert_tf.serving.app import Limits, Service
 from albert_tf.serving.refusals import Refusal, invalid
 from albert_tf.serving.tensors import check_inputs
 
@@ -24,9 +26,14 @@ class _PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
     def Predict(self, request: Any, context: Any) -> Any:  # noqa: N802  (gRPC's name)
         try:
             return self._predict(request)
-        except Refusal as refusal:
-            code = _CODES.get(refusal.code, refusal.code)
-            context.abort(grpc.StatusCode[code], str(refusal))
+        except Refusal as error:
+            refusal = error
+        except Exception as error:
+            # Without its text, which may have that of a request in it.
+            logging.error("Predict failed: %s.", type(error).__name__)
+            refusal = Refusal("INTERNAL", "The server failed.")
+        code = _CODES.get(refusal.code, refusal.code)
+        return context.abort(grpc.StatusCode[code], str(refusal))
 
     def _predict(self, request: Any) -> Any:
         spec, limits = request.model_spec, self._service.limits
@@ -34,7 +41,7 @@ class _PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
         signature = model.choose(spec.signature_name)
         inputs = {}
         for name, value in request.inputs.items():
-            array, known = _to_array(name, value), signature.inputs.get(name)
+            array, known = _to_array(name, value, limits), signature.inputs.get(name)
             if known and (array.ndim != known.shape.rank or value.dtype != known.dtype):
                 raise invalid(f"{name} must be {known.dtype.name} with {known.shape.rank} axes.")
             inputs[name] = array
@@ -57,7 +64,11 @@ class _PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
         return response
 
 
-def _to_array(name: str, value: Any) -> Any:
+def _to_array(name: str, value: Any, limits: Limits) -> Any:
+    # One value may stand for all of a shape, which would then be of any size.
+    sizes = [x.size for x in value.tensor_shape.dim]
+    if min(sizes, default=0) < 0 or math.prod(sizes) > limits.max_body_bytes:
+        raise invalid(f"{name} has more values than a body may have bytes, or an unknown shape.")
     try:
         return tf.make_ndarray(value)
     except (TypeError, ValueError):
