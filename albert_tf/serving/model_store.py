@@ -172,7 +172,7 @@ class ModelStore:
         """
         while True:
             wanted = _list_wanted(entry)
-            new = {x: folder for x, folder in wanted.items() if x not in entry.states}
+            new = {x: folder for x, folder in wanted.items() if x not in entry.loaded}
             if not new:
                 break
             for version, folder in new.items():
@@ -182,6 +182,7 @@ class ModelStore:
             for version in entry.loaded.keys() - kept.keys():
                 entry.states[version] = State(END)
             entry.loaded = kept
+            self._metrics.version.labels(entry.name).set(max(kept))
             gc.collect()  # functions of TensorFlow hold each other
             _return_memory()
 
