@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.metadata
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from starlette.routing import Route
 from albert_tf.serving import embeddings, rest_v1, rest_v2, server_metrics
 from albert_tf.serving.batcher import Batcher
 from albert_tf.serving.model_store import AVAILABLE, ModelStore
-from albert_tf.serving.refusals import Refusal, invalid
+from albert_tf.serving.refusals import Refusal, invalid, not_found
 from albert_tf.serving.served_model import (
     CLASSIFY,
     PREDICT,
@@ -30,7 +31,8 @@ from albert_tf.serving.tensors import check_inputs
 
 _MODEL = "/models/{name}"
 # A path of TensorFlow Serving names a version, a label, or neither.
-_VERSIONS = ("", "/versions/{version:int}", "/labels/{label}")
+_VERSIONS = ("", "/versions/{version}", "/labels/{label}")
+_NO_METHOD = "Malformed request: no such method."
 _Body = TypeVar("_Body")
 
 
@@ -81,9 +83,7 @@ class Service:
 
     async def status(self, request: Request) -> Response:
         path = request.path_params
-        version = path.get("version")
-        if path.get("label"):
-            version = self._find(request).version
+        version = self._find(request).version if path.get("label") else _read_version(request)
         return _reply(rest_v1.write_states(self.store.list_states(path["name"], version)))
 
     async def metadata(self, request: Request) -> Response:
@@ -95,7 +95,7 @@ class Service:
         model = self._find(request)
         data = await self._read(request)
         length = request.headers.get(rest_v2.HEADER_LENGTH, str(len(data)))
-        if not (length.isascii() and length.isdigit() and int(length) <= len(data)):
+        if not (re.fullmatch(r"[0-9]{1,18}", length) and int(length) <= len(data)):
             raise invalid(f"{rest_v2.HEADER_LENGTH} is not that of the JSON of this body.")
         body = _decode(data[: int(length)], rest_v2.InferBody)
         signature = rest_v2.choose(body, model)
@@ -151,7 +151,7 @@ class Service:
 
     def _find(self, request: Request) -> ServedModel:
         path = request.path_params
-        return self.store.find(path["name"], path.get("version"), path.get("label", ""))
+        return self.store.find(path["name"], _read_version(request), path.get("label", ""))
 
     async def _read(self, request: Request) -> bytes:
         """Returns the body; `Refusal` if it is too large or comes too slowly."""
@@ -211,7 +211,11 @@ def make_app(service: Service) -> Starlette:
         routes += [
             Route(f"{path}:{x}", handler, methods=["POST"]) for x, handler in methods.items()
         ]
-        routes += [Route(f"{path}/metadata", service.metadata), Route(path, service.status)]
+        routes += [
+            Route(f"{path}:{{verb}}", _refuse_verb),
+            Route(f"{path}/metadata", service.metadata),
+            Route(path, service.status),
+        ]
     for version in _VERSIONS[:2]:
         path = f"/v2{_MODEL}{version}"
         routes += [
@@ -224,8 +228,16 @@ def make_app(service: Service) -> Starlette:
         ClientDisconnect: _drop,
         404: _refuse_path,
         405: _refuse_path,
+        Exception: _fail,
     }
     return Starlette(routes=routes, exception_handlers=handlers)
+
+
+def _read_version(request: Request) -> int | None:
+    text = request.path_params.get("version")
+    if text is not None and not re.fullmatch("[0-9]{1,18}", text):
+        raise not_found("Malformed request: a version is a number.")
+    return text and int(text)
 
 
 def _decode(body: bytes, kind: type[_Body]) -> _Body:
@@ -260,7 +272,16 @@ async def _drop(request: Request, error: Exception) -> Response:
     return write_refusal(Refusal("CANCELLED", "The client has gone."), request.url.path)
 
 
+async def _fail(request: Request, error: Exception) -> Response:
+    return write_refusal(Refusal("INTERNAL", "The server failed."), request.url.path)
+
+
+async def _refuse_verb(request: Request) -> Response:
+    raise Refusal("UNIMPLEMENTED", _NO_METHOD)
+
+
 async def _refuse_path(request: Request, error: Any) -> Response:
-    is_known = error.status_code == 405
-    code, word = ("UNIMPLEMENTED", "method") if is_known else ("NOT_FOUND", "path")
-    return write_refusal(Refusal(code, f"Malformed request: no such {word}."), request.url.path)
+    refusal = not_found("Malformed request: no such path.")
+    if error.status_code == 405:
+        refusal = Refusal("UNIMPLEMENTED", _NO_METHOD)
+    return write_refusal(refusal, request.url.path)

@@ -60,7 +60,7 @@ class Guard:
                 await reply(scope, receive, send_and_see)
             except Exception as error:
                 # Without its text, which may have that of a request in it.
-                logging.error("%s failed: %s.", scope["path"], type(error).__name__)
+                logging.error("%s failed: %s.", _shorten(scope["path"]), type(error).__name__)
                 if not status:
                     reply = write_refusal(Refusal("INTERNAL", "The server failed."), scope["path"])
                     await reply(scope, receive, send_and_see)
@@ -76,13 +76,13 @@ class Guard:
         if self.hosts and not names & {*self.hosts}:
             message = "This server does not have the name of the Host header: see --allowed_hosts."
             raise Refusal("PERMISSION_DENIED", message)
-        given = headers.get("authorization", "").encode("utf-8", "replace")
+        given = headers.get("authorization", "").encode("latin-1")  # the bytes of the wire
         is_right = hmac.compare_digest(given, f"Bearer {self.token}".encode())
         if self.token and path not in _PROBES and not is_right:
             raise Refusal("UNAUTHENTICATED", "Send the token as Authorization: Bearer TOKEN.")
 
     def _record(self, scope: Scope, headers: Headers, status: int, seconds: float) -> None:
-        path = next((x for x in _PATHS if scope["path"].startswith(x)), "other")
+        path = _shorten(scope["path"])
         self.metrics.requests.labels(path, str(status)).inc()
         if self.logs_requests:
             fields: list[Any] = [scope["method"], path, status, f"{1000 * seconds:.1f} ms"]
@@ -90,3 +90,8 @@ class Guard:
             if trace and len(trace) <= 64 and trace.replace("-", "").isalnum():
                 fields.append(trace)
             logging.info("%s", " ".join(map(str, fields)))
+
+
+def _shorten(path: str) -> str:
+    """Returns the beginning of a path that clients cannot choose freely."""
+    return next((x for x in _PATHS if path.startswith(x)), "other")

@@ -1,5 +1,6 @@
 """KServe's protocol, version 2, over HTTP: /v2/models/NAME/infer, with tensors as JSON or bytes."""
 
+import math
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -55,11 +56,9 @@ def read_inputs(body: InferBody, binary: bytes, signature: ServedSignature) -> A
             raise invalid(f"{path}.name: the inputs of {signature.name} are {names}.")
         if tensor.datatype != _DATATYPES[spec.dtype]:
             raise invalid(f"{path}.datatype must be {_DATATYPES[spec.dtype]}.")
-        number = (
-            int(np.prod(tensor.shape, dtype=object)) if min(tensor.shape, default=0) >= 0 else -1
-        )
-        if len(tensor.shape) != spec.shape.rank or not 0 <= number < 2**31:
-            raise invalid(f"{path}.shape must have {spec.shape.rank} axes.")
+        number = math.prod(tensor.shape)
+        if len(tensor.shape) != spec.shape.rank or min(tensor.shape) < 1 or number >= 2**31:
+            raise invalid(f"{path}.shape must have {spec.shape.rank} axes, none of them empty.")
         size = tensor.parameters.get(_SIZE)
         if isinstance(size, int) and size >= 0 and tensor.data is None:
             array = _read_bytes(binary[begin : begin + size], spec.dtype, path)
