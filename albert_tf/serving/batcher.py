@@ -124,6 +124,10 @@ class Batcher:
         parts = [*_split(request, inputs)]
         request.num_left = len(parts)
         with self._changed:
+            if len(self._waiting) >= self._max_queue:  # some may have waited in vain
+                self._waiting = collections.deque(
+                    x for x in self._waiting if not x.request.is_over()
+                )
             if len(self._waiting) + len(parts) > max(self._max_queue, len(parts)):
                 raise Refusal("RESOURCE_EXHAUSTED", f"{len(self._waiting)} texts wait already.")
             self._waiting.extend(parts)
