@@ -1,6 +1,7 @@
 """One version of an export in memory: its signatures, ready to answer."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -42,18 +43,18 @@ class ServedSignature:
     description: Mapping[str, Any]
     is_joined: bool
 
-    @property
+    @functools.cached_property
     def inputs(self) -> Mapping[str, tf.TensorSpec]:
-        return self.function.structured_input_signature[1]
+        return dict(sorted(self.function.structured_input_signature[1].items()))
 
-    @property
+    @functools.cached_property
     def outputs(self) -> Mapping[str, tf.TensorSpec]:
-        return self.function.structured_outputs
+        return dict(sorted(self.function.structured_outputs.items()))
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
         """Returns the outputs [N, ...] for inputs [N, ...]; `tf.errors.InvalidArgumentError`."""
         outputs = self.function(**{name: tf.constant(value) for name, value in inputs.items()})
-        return {name: value.numpy() for name, value in outputs.items()}
+        return {name: outputs[name].numpy() for name in self.outputs}
 
 
 @dataclass(frozen=True, eq=False)
