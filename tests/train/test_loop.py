@@ -29,15 +29,8 @@ def test_the_time_left_leaves_out_what_compiling_takes(monkeypatch):
 
     monkeypatch.setattr(loop.time, "monotonic", lambda: now)
     monkeypatch.setattr(train_step, "make_run_updates", lambda _: run_updates)
-    states = loop.Loop(
-        state=state,
-        workdir="",
-        checkpoint=None,
-        train_batches=lambda position: [],
-        evaluate=None,
-        warn=None,
-        track=None,
-    )._run_updates()
+    unused = dict.fromkeys(("checkpoint", "evaluate", "warn", "track"), None) | {"workdir": ""}
+    states = loop.Loop(state=state, train_batches=lambda position: [], **unused)._run_updates()
     records = []
     for reached in states:
         records.append(reached.record)

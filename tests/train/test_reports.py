@@ -4,29 +4,22 @@ import sys
 import pytest
 import tensorflow as tf
 import tiny_run
+from refusals import one_line
 
 from albert_tf.checkpoints import training_checkpoint
-from albert_tf.errors import UserError
 from albert_tf.train import reports, trackers
 
-PRETRAINING = {
-    "loss": 11.0717,
-    "masked_lm_loss": 10.228,
-    "masked_lm_accuracy": 0.12941,
-    "sentence_order_loss": 0.84371,
-    "sentence_order_accuracy": 0.62512,
-    "learning_rate": 0.00018753,
-    "gradient_norm": 1.5,
-}
+PRETRAINING = {"loss": 11.0717, "masked_lm_loss": 10.228, "masked_lm_accuracy": 0.12941}
+PRETRAINING |= {"sentence_order_loss": 0.84371, "sentence_order_accuracy": 0.62512}
+PRETRAINING |= {"learning_rate": 0.00018753, "gradient_norm": 1.5}
 
 
 @pytest.mark.parametrize("seconds_left", [9.0, 40 * 3600.0])
 def test_a_progress_line_fits_100_columns(seconds_left):
     speed = {"sequences_per_second": 11_079.72, "seconds_left": seconds_left}
     line = reports.line({"step": 100_000, **PRETRAINING, **speed}, 125_000)
-    assert line.startswith(
-        "step 100000/125000 | mlm 10.23 12.9% | sop 0.8437 62.5% | lr 0.000188 |"
-    )
+    begin = "step 100000/125000 | mlm 10.23 12.9% | sop 0.8437 62.5% | lr 0.000188 |"
+    assert line.startswith(begin)
     assert line.endswith(" left")
     assert len(line) <= 100
 
@@ -41,9 +34,8 @@ def test_a_share_of_what_has_no_answer_is_not_shown(name):
 
 def test_a_damaged_line_of_the_metrics_is_named(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 2}\n{"st\n{"step": 6}\n')
-    with pytest.raises(UserError, match=r"metrics\.jsonl, line 2' is not JSON") as error:
+    with one_line(r"metrics\.jsonl, line 2' is not JSON"):
         reports.read(str(tmp_path))
-    assert "\n" not in str(error.value)
 
 
 def test_an_incomplete_last_line_and_later_ones_are_dropped(tmp_path):

@@ -18,31 +18,14 @@ BATCH, UPDATES = 8, 3
 ONE = tf.distribute.get_strategy
 
 
-def train(
-    strategy,
-    *,
-    num_micro_batches=1,
-    num_branches=1,
-    jit_compile=False,
-    task="sop",
-    **options,
-):
+def train(strategy, *, num_branches=1, **options):
     """Totals of the last loop, all weights after it, and the optimizer's moments."""
-    state = tiny_run.train_state(
-        strategy,
-        sentence_task=task,
-        num_micro_batches=num_micro_batches,
-        jit_compile=jit_compile,
-        max_grad_norm=0.1,
-        **options,
-    )
+    options = {"jit_compile": False, "max_grad_norm": 0.1, **options}
+    state = tiny_run.train_state(strategy, **options)
     run_updates = make_run_updates(state, num_branches)
-    data = tf.data.Dataset.from_tensor_slices(tiny_run.examples(BATCH * UPDATES))
-    rows = BATCH // strategy.num_replicas_in_sync
-    batches = strategy.distribute_datasets_from_function(
-        lambda _: data.batch(rows, drop_remainder=True)
-    )
-    iterator = iter(batches)
+    rows = tf.data.Dataset.from_tensor_slices(tiny_run.examples(BATCH * UPDATES))
+    rows = rows.batch(BATCH // strategy.num_replicas_in_sync, drop_remainder=True)
+    iterator = iter(strategy.distribute_datasets_from_function(lambda _: rows))
     run_updates(iterator, UPDATES - 1)
     totals = run_updates(iterator, 1)
     weights = [w.numpy() for w in weight_names.weights_by_name(state.model).values()]
@@ -69,15 +52,15 @@ def plain(eagerly):
 @pytest.mark.parametrize(
     ("make_strategy", "options"),
     [
-        (ONE, {"jit_compile": True, "num_micro_batches": 2}),
-        (ONE, {"num_branches": 2, "num_micro_batches": 2, "rematerialize": True}),
-        (two_replicas, {"num_micro_batches": 2}),
+        (ONE, {"jit_compile": True}),
+        (ONE, {"num_branches": 2, "rematerialize": True}),
+        (two_replicas, {}),
     ],
 )
 def test_every_way_to_cut_up_a_batch_gives_the_same_update(plain, make_strategy, options, request):
     if "num_branches" in options:  # test_multi_worker has replicas as users have them
         request.getfixturevalue("as_users")
-    totals, weights, slots = train(make_strategy(), **options)
+    totals, weights, slots = train(make_strategy(), num_micro_batches=2, **options)
     assert_same(weights, plain[1], 1e-5)
     assert_same(slots, plain[2], 1e-6)
     assert totals.keys() == plain[0].keys()
@@ -98,7 +81,7 @@ def test_an_update_moves_every_weight_but_the_ones_nothing_reaches(plain):
 def test_without_a_sentence_task_what_no_gradient_reaches_stays_as_it_is():
     network, _ = tiny_run.network(ONE(), tiny_run.albert())
     before = weight_names.weights_by_name(network)
-    _, weights, slots = train(ONE(), task="none")
+    _, weights, slots = train(ONE(), sentence_task="none")
     for (name, weight), after in zip(before.items(), weights, strict=True):
         still = name.startswith(("bert/pooler", "cls/seq_relationship"))
         if not name.endswith("key/bias"):  # softmax does not see what is added to all its inputs
@@ -110,9 +93,7 @@ def test_without_a_sentence_task_what_no_gradient_reaches_stays_as_it_is():
     ("make_strategy", "num_branches", "dropout"),
     [(ONE, 2, 0.0), (ONE, 2, 0.3), (two_replicas, 1, 0.3)],
 )
-def test_each_branch_and_each_replica_has_dropout_of_its_own(
-    make_strategy, num_branches, dropout, use_graphs
-):
+def test_each_part_has_dropout_of_its_own(make_strategy, num_branches, dropout, use_graphs):
     def gradient_norm(times, strategy, num_branches):
         albert = tiny_run.albert(hidden_dropout_prob=dropout)
         state = tiny_run.train_state(strategy, albert=albert)
@@ -144,8 +125,7 @@ def test_a_tiny_model_learns_64_examples_by_heart_and_is_traced_without_autograp
     state = tiny_run.train_state(ONE(), albert=albert, num_train_steps=400)
     data = tf.data.Dataset.from_tensor_slices(tiny_run.examples(64))
     make_run_updates(state, 2)(iter(data.batch(64).repeat()), 400)
-    assert statuses
-    assert ag_ctx.Status.ENABLED not in statuses
+    assert statuses and ag_ctx.Status.ENABLED not in statuses
     evaluate = eval_step.make_evaluate(ONE(), state.model, state.objective.loss, num_branches=1)
     metrics = evaluate(data.batch(16))
     assert metrics["masked_lm_accuracy"] > 0.9
