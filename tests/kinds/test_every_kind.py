@@ -155,8 +155,7 @@ def test_predictions_are_checked_and_kept(name, tmp_path):
         assert answer.is_plain(prediction["prediction"], task.labels) != answer.gives_vectors
         assert all(isinstance(line, str) for line in answer.describe(prediction, task.labels))
         for field in prediction:
-            wrong = {**prediction, field: object()}
-            assert not answer.is_sound(wrong, task.labels)
+            assert not answer.is_sound({**prediction, field: object()}, task.labels)
     assert not answer.is_plain(object(), task.labels)
     with pytest.raises(UserError, match="does not fit the kind"):
         predictions.write(path, task, {"ä0": {}}, split="dev", checkpoint="c")
@@ -230,8 +229,6 @@ def test_the_kind_of_the_page_for_contributors_is_one_file():
         }
         losses.append(float(loss.sums({"logits": logits}, batch)["ordinal_loss"]))
     assert losses == pytest.approx([0, 3, 6], abs=0.01)  # twice as bad if twice as far
-    outputs = {"logits": 9.0 * np.eye(3)}
     options = ReplyOptions(run_config=FinetuneConfig(), labels=labels)
-    predicted = kind.answer.decode(outputs, gold, options, {})
-    scores = predictions.score(task, gold, predicted)
-    assert scores == pytest.approx({"spearman": 1, "accuracy": 1})
+    predicted = kind.answer.decode({"logits": 9.0 * np.eye(3)}, gold, options, {})
+    assert predictions.score(task, gold, predicted) == pytest.approx({"spearman": 1, "accuracy": 1})

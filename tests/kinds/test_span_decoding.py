@@ -45,9 +45,8 @@ def logits(first, second):
 
 
 def predict(outputs, *, may_be_none=False, **options):
-    return span_decoding.predict(
-        outputs, two_windows(), [row()], AnswerOptions(may_be_none, **options)
-    )["q"]
+    chosen = AnswerOptions(may_be_none, **options)
+    return span_decoding.predict(outputs, two_windows(), [row()], chosen)["q"]
 
 
 def texts(prediction):
@@ -56,8 +55,7 @@ def texts(prediction):
 
 def test_the_best_span_of_both_windows():
     # Window 0: "cd" to "ef" has 3 + 2; window 1: "gh" to "ij" has 4 + 2.
-    outputs = logits(({5: 3.0}, {6: 2.0}), ({5: 4.0}, {6: 2.0}))
-    prediction = predict(outputs, n_best_size=2)
+    prediction = predict(logits(({5: 3.0}, {6: 2.0}), ({5: 4.0}, {6: 2.0})), n_best_size=2)
     assert prediction["prediction"] == "gh ij"
     assert "null_odds" not in prediction
     shares = [pytest.approx(1 / (1 + math.exp(x))) for x in (-1, 1)]
@@ -87,10 +85,8 @@ def test_equal_texts_count_once_and_white_space_is_cut_off():
         [row(context="a  \tb a b")],
         AnswerOptions(may_be_none=False, max_answer_length=1),
     )["q"]
-    assert [(a["text"], a["score"], a["start"], a["end"]) for a in prediction["nbest"]] == [
-        ("a", 4.0, 0, 1),
-        ("b", 2.0, 4, 5),
-    ]
+    found = [(a["text"], a["score"], a["start"], a["end"]) for a in prediction["nbest"]]
+    assert found == [("a", 4.0, 0, 1), ("b", 2.0, 4, 5)]
 
 
 def test_the_score_of_no_answer_is_that_of_cls():
@@ -119,10 +115,8 @@ def test_beams():
     prediction = predict(beams(), may_be_none=True)
     # Window 1: from 6 to 6, not back to 5; at 4 another window has more context; 8 is padding.
     # Window 0: from 4 to 5, not to padding; 0 is [CLS]; at 7 another window has more context.
-    assert [(a["text"], a["score"]) for a in prediction["nbest"]] == [
-        ("ij", -1.0),
-        ("ab cd", -1.25),
-    ]
+    found = [(a["text"], a["score"]) for a in prediction["nbest"]]
+    assert found == [("ij", -1.0), ("ab cd", -1.25)]
     assert prediction["null_odds"] == -0.75
     assert sum(answer["probability"] for answer in prediction["nbest"]) == pytest.approx(1)
     assert predict(beams(), may_be_none=True, n_best_size=1)["nbest"][0]["probability"] == 1
@@ -135,13 +129,10 @@ def test_numbers_that_are_none_never_win(value):
     assert prediction["prediction"] == "cd"
     assert math.isfinite(prediction["null_odds"])
     for some in (outputs, beams()):
-        everywhere = {
-            name: np.full_like(array, value) if array.dtype == np.float32 else array
-            for name, array in some.items()
-        }
+        floats = {name: array for name, array in some.items() if array.dtype == np.float32}
+        everywhere = some | {name: np.full_like(array, value) for name, array in floats.items()}
         prediction = predict(everywhere, may_be_none=True)
-        assert prediction["prediction"] == ""
-        assert texts(prediction) == [""]
+        assert [prediction["prediction"], *texts(prediction)] == ["", ""]
         assert prediction["null_odds"] > 0 or value == -np.inf
         # JSON has no other numbers.
         assert json.loads(json.dumps(prediction, allow_nan=False)) == prediction
@@ -154,13 +145,11 @@ def test_a_context_without_tokens_has_the_empty_answer():
         token_ends=np.array([], int),
     )
     outputs = {name: array[:1] for name, array in logits(({}, {}), ({}, {})).items()}
-    prediction = span_decoding.predict(outputs, windows, [row(context=" ")], AnswerOptions(True))[
-        "q"
-    ]
+    options, empty = AnswerOptions(True), [row(context=" ")]
+    prediction = span_decoding.predict(outputs, windows, empty, options)["q"]
     assert prediction["prediction"] == ""
-    assert prediction["nbest"] == [
-        {"text": "", "probability": 1.0, "score": -1e30, "start": 0, "end": 0}
-    ]
+    answer = {"text": "", "probability": 1.0, "score": -1e30, "start": 0, "end": 0}
+    assert prediction["nbest"] == [answer]
     assert prediction["null_odds"] == pytest.approx(1e30)
 
 
@@ -196,24 +185,18 @@ def random_windows(rng, num_questions, context):
         starts += [2 * i for i in range(length)]
     columns = [np.array(column) for column in zip(*rows, strict=True)]
     ids = qa_windows.FIRST_ID + np.arange(len(rows))
-    windows = Windows(ids, *columns, np.array(starts), np.array(starts) + 2)
-    return windows, examples
+    return Windows(ids, *columns, np.array(starts), np.array(starts) + 2), examples
 
 
 def test_many_questions_against_every_pair():
     rng = np.random.default_rng(0)
     windows, examples = random_windows(rng, 600, "a b a c d a b e a ")
     shape = (len(windows.unique_ids), S)
-    outputs = {
-        "start_logits": rng.normal(size=shape).astype(np.float32),
-        "end_logits": rng.normal(size=shape).astype(np.float32),
-    }
-    predictions = span_decoding.predict(
-        outputs, windows, examples, AnswerOptions(False, n_best_size=S, max_answer_length=3)
-    )
-    for example, scores in zip(
-        examples, every_pair(outputs, windows, examples, max_answer_length=3), strict=True
-    ):
+    outputs = {x: rng.normal(size=shape).astype("float32") for x in ("start_logits", "end_logits")}
+    options = AnswerOptions(False, n_best_size=S, max_answer_length=3)
+    predictions = span_decoding.predict(outputs, windows, examples, options)
+    expected = every_pair(outputs, windows, examples, max_answer_length=3)
+    for example, scores in zip(examples, expected, strict=True):
         best = sorted(scores.values(), reverse=True)[:S]
         nbest = predictions[example["id"]]["nbest"]
         assert [answer["score"] for answer in nbest] == best

@@ -1,18 +1,17 @@
 """Minimal pairs: scores equal a loop over masks, and equal scores count a half."""
 
 import functools
-import json
 import math
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_checkpoints
+from input_files import write_rows
+from refusals import one_line
 
 import albert_tf
 from albert_tf import train_config
-from albert_tf.checkpoints import formats
-from albert_tf.errors import UserError
 from albert_tf.predict import minimal_pairs
 
 PAIRS = [
@@ -24,11 +23,8 @@ PAIRS = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, vocabulary):
-    folder = str(tmp_path_factory.mktemp("pretrained"))
-    formats.get_writer("albert_tf")(
-        tiny_checkpoints.make(vocabulary, max_position_embeddings=40, num_hidden_layers=2), folder
-    )
-    return folder
+    made = tiny_checkpoints.make(vocabulary, max_position_embeddings=40, num_hidden_layers=2)
+    return tiny_checkpoints.write(tmp_path_factory.mktemp("pretrained"), made, "albert_tf")
 
 
 @pytest.fixture(scope="module")
@@ -107,15 +103,11 @@ def test_a_model_that_knows_nothing_gets_half(loaded):
     assert math.isclose(score, -pieces * math.log(constant.config.vocab_size), rel_tol=1e-5)
 
 
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 def test_files_of_a_folder_are_paradigms(tmp_path):
     for name in ("one", "two"):
         row = {"sentence_bad": "x", "field": "f"}
         rows = [{"sentence_good": f"{name} {n}", **row} for n in range(9)]
-        write(tmp_path / f"{name}.jsonl", rows)
+        write_rows(tmp_path / f"{name}.jsonl", rows)
     pairs = minimal_pairs.read([str(tmp_path)], 4)
     assert [pair.groups for pair in pairs] == [("f", "one", "one")] * 4 + [("f", "two", "two")] * 4
     assert pairs == minimal_pairs.read([str(tmp_path / "*.jsonl")], 4)
@@ -132,15 +124,15 @@ def test_files_of_a_folder_are_paradigms(tmp_path):
     ],
 )
 def test_bad_files_are_refused(tmp_path, name, rows, message):
-    write(tmp_path / name, rows)
-    with pytest.raises(UserError, match=message):
+    write_rows(tmp_path / name, rows)
+    with one_line(message):
         minimal_pairs.read([str(tmp_path / name)])
 
 
 def test_what_cannot_be_scored_is_refused(loaded, tmp_path, vocabulary):
-    with pytest.raises(UserError, match=r"'the the .* tokens: a sentence must have 1 to "):
+    with one_line(r"'the the .* tokens: a sentence must have 1 to "):
         minimal_pairs.score(loaded.model, loaded.tokenizer, ["the " * 99])
-    bare = str(tmp_path / "bare")
-    formats.get_writer("albert_tf")(tiny_checkpoints.make(vocabulary, model="bare"), bare)
-    with pytest.raises(UserError, match="bare has no masked-LM head"):
+    made = tiny_checkpoints.make(vocabulary, model="bare")
+    bare = tiny_checkpoints.write(tmp_path / "bare", made, "albert_tf")
+    with one_line("bare has no masked-LM head"):
         minimal_pairs.evaluate_checkpoint(bare, PAIRS)
