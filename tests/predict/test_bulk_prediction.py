@@ -257,7 +257,7 @@ def test_tsv_has_no_quotes_and_choices_are_columns(to_file, monkeypatch):
         return [{"choice": "B", "probabilities": values}] * len(rows)
 
     inputs = ["passage", "question", "options"]
-    model = predictor.Predictor(inputs, False, answer, lambda rows: {}, None)
+    model = predictor.Predictor(inputs, False, answer, None)
     monkeypatch.setattr(bulk_prediction, "load", lambda *_: model)
     content = b'story\task\ta\tb\tc\td\te\na "day"\tis it _ ?\tgood\tso\tit\ta\tb\n'
     columns = {"text_column": "story", "second_text_column": "ask", "choice_columns": [*"abcde"]}
