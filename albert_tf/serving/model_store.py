@@ -29,11 +29,15 @@ LOADING, AVAILABLE, END = "LOADING", "AVAILABLE", "END"
 
 @dataclass(frozen=True)
 class State:
-    """Of a version: one of the names above, and why it ended, if it is damaged."""
+    """Of a version: one of the names above, and why it ended, if it is damaged.
+
+    `content` tells whether its folder has changed since: a copy may not have been whole.
+    """
 
     name: str
     code: str = "OK"
     message: str = ""
+    content: object = None
 
 
 @dataclass
@@ -188,12 +192,13 @@ class ModelStore:
 
     def _load(self, entry: Entry, version: int, folder: str) -> None:
         entry.states[version] = State(LOADING)
+        content = _describe_content(folder)
         try:
             model = served_model.load(entry.name, version, folder)
         except Exception as error:
             # Without the path: clients read it.
             message = reason(error).replace(folder, f"version {version}")
-            entry.states[version] = State(END, "DATA_LOSS", message)
+            entry.states[version] = State(END, "DATA_LOSS", message, content)
             logging.error("%s cannot be served: %s", folder, reason(error))
             return
         entry.loaded = {**entry.loaded, version: model}
@@ -216,11 +221,25 @@ def _list_versions(folder: str) -> dict[int, str]:
     return {x: os.path.join(folder, str(x)) for x in model_versions.list_versions(folder)}
 
 
+def _describe_content(folder: str) -> list[tuple[str, int, int]]:
+    """Returns the name, size and time of each file; none of a folder that is being removed."""
+    with contextlib.suppress(tf.errors.OpError):
+        paths = [os.path.join(folder, name) for name in files.list_files(folder)]
+        stats = [tf.io.gfile.stat(path) for path in paths]
+        return [(path, x.length, x.mtime_nsec) for path, x in zip(paths, stats, strict=True)]
+    return []
+
+
+def _is_sound(state: State | None, folder: str) -> bool:
+    """Whether nothing speaks against a version, or its folder has changed since it did."""
+    return not state or state.code == "OK" or state.content != _describe_content(folder)
+
+
 def _list_wanted(entry: Entry) -> dict[int, str]:
     sound = {
         version: folder
         for version, folder in _list_versions(entry.folder).items()
-        if version not in entry.states or entry.states[version].code == "OK"
+        if _is_sound(entry.states.get(version), folder)
     }
     wanted = entry.wanted or sorted(sound)[-entry.latest :]
     return {version: sound[version] for version in wanted if version in sound}

@@ -94,6 +94,16 @@ def test_a_damaged_version_is_passed_over(served, sources, is_there_at_start, ca
     assert served.ask() == 2
 
 
+def test_a_version_answers_when_its_copy_is_whole(served, sources):
+    served.update(1)
+    shutil.copytree(sources[2], served.folder / "2", ignore=lambda *_: ["variables"])
+    served.update()
+    assert (served.ask(), served.states()) == (1, {2: "END", 1: "AVAILABLE"})
+    shutil.copytree(sources[2], served.folder / "2", dirs_exist_ok=True)
+    served.update()
+    assert served.ask() == 2
+
+
 def test_without_a_sound_version_it_is_never_ready(served):
     served.update(3)
     assert served.client.ask("/v2/health/ready").status == 503
