@@ -146,11 +146,12 @@ class ModelStore:
             if not _list_versions(entry.folder):
                 self._export(entry)
         while not self._stops.is_set():
-            for entry in self._entries.values():
-                self.update(entry)
+            have_dropped = [self.update(entry) for entry in self._entries.values()]
             if not poll_seconds:
                 return
-            self._stops.wait(poll_seconds)
+            self._stops.wait(poll_seconds)  # the last requests of a dropped version end meanwhile
+            if any(have_dropped):
+                _return_memory()
 
     def close(self, seconds: float) -> bool:
         """Ends the thread, and returns whether it did so within `seconds`."""
@@ -169,10 +170,11 @@ class ModelStore:
         entry.folder = os.path.join(self._temporary.name, entry.name)
         model_versions.write(model, entry.folder)
 
-    def update(self, entry: Entry) -> None:
+    def update(self, entry: Entry) -> bool:
         """Loads the versions that are wanted and new, then drops those that are not wanted.
 
-        In place of one that is damaged the next older one is wanted.
+        In place of one that is damaged the next older one is wanted. Returns whether it dropped
+        any.
         """
         while True:
             wanted = _list_wanted(entry)
@@ -187,8 +189,8 @@ class ModelStore:
                 entry.states[version] = State(END)
             entry.loaded = kept
             self._metrics.version.labels(entry.name).set(max(kept))
-            gc.collect()  # functions of TensorFlow hold each other
-            _return_memory()
+            return True
+        return False
 
     def _load(self, entry: Entry, version: int, folder: str) -> None:
         entry.states[version] = State(LOADING)
@@ -208,8 +210,9 @@ class ModelStore:
 
 
 def _return_memory() -> None:
-    """Gives what the dropped version had back to the system, which glibc would keep."""
-    with contextlib.suppress(OSError, AttributeError):
+    """Gives what a dropped version had back to the system."""
+    gc.collect()  # functions of TensorFlow hold each other
+    with contextlib.suppress(OSError, AttributeError):  # glibc would keep it
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
