@@ -27,7 +27,7 @@ def refuse_existing(folder: str, prefix: str = "") -> None:
 
 
 def make(path: str) -> list[pathlib.Path]:
-    """Makes a folder and its missing parents; returns those that it made on a disk."""
+    """Makes a folder and its missing parents; returns the new ones, if on a disk."""
     if files.is_remote(path):
         tf.io.gfile.makedirs(path)
         return []

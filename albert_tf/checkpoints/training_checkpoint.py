@@ -65,7 +65,7 @@ def keep_newest(directory: str, step: int, keep: int | None) -> None:
     """Removes checkpoints but the newest; with that of `step` `keep` stay. None keeps all.
 
     A run that is killed may leave more of them, their data without an index, or the folder in which
-    TensorFlow collects the parts of one. In a store, that of a later step is left alone: the
+    TensorFlow collects the parts of one. In a store, the folder of a later step is left alone: the
     machine that this run replaces may still be writing it.
     """
     others = sorted(_list_steps(directory).keys() - {step})

@@ -38,7 +38,7 @@ _Body = TypeVar("_Body")
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may cost.
+    """Limits on one request.
 
     Attributes:
         max_body_bytes: of a body.
@@ -96,7 +96,7 @@ class Service:
         data = await self._read(request)
         length = request.headers.get(rest_v2.HEADER_LENGTH, str(len(data)))
         if not (re.fullmatch(r"[0-9]{1,18}", length) and int(length) <= len(data)):
-            raise invalid(f"{rest_v2.HEADER_LENGTH} is not that of the JSON of this body.")
+            raise invalid(f"{rest_v2.HEADER_LENGTH} is not the length of the JSON in this body.")
         body = _decode(data[: int(length)], rest_v2.InferBody)
         signature = rest_v2.choose(body, model)
         inputs = rest_v2.read_inputs(body, data[int(length) :], signature)

@@ -5,7 +5,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,14 +30,14 @@ class Request:
         deadline: of `time.monotonic`; later it is not computed any more.
         future: of the outputs, [N, ...] by name.
         parts: outputs by the first row that they are of.
-        num_left: parts that are to be computed.
+        num_parts: how many there will be.
     """
 
     signature: ServedSignature
     deadline: float
     future: Future = field(default_factory=Future)
     parts: dict[int, Arrays] = field(default_factory=dict)
-    num_left: int = 0
+    num_parts: int = 0
 
     def is_over(self) -> bool:
         return self.future.done() or time.monotonic() > self.deadline
@@ -45,15 +45,14 @@ class Request:
     def finish(self, begin: int, outputs: Arrays) -> None:
         """Takes the outputs of a part; the last one completes the request."""
         self.parts[begin] = outputs
-        self.num_left -= 1
-        if not self.num_left:
+        if len(self.parts) == self.num_parts:  # no counter: two threads may be here at once
             parts = [self.parts[key] for key in sorted(self.parts)]
             joined = {name: np.concatenate([x[name] for x in parts]) for name in parts[0]}
-            with contextlib.suppress(Exception):  # the client has gone meanwhile
+            with contextlib.suppress(InvalidStateError):  # the client has gone, or it is set
                 self.future.set_result(joined)
 
     def fail(self, refusal: Exception) -> None:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(InvalidStateError):
             self.future.set_exception(refusal)
 
 
@@ -122,7 +121,7 @@ class Batcher:
         """
         request = Request(signature, deadline)
         parts = [*_split(request, inputs)]
-        request.num_left = len(parts)
+        request.num_parts = len(parts)
         with self._changed:
             if len(self._waiting) >= self._max_queue:  # some may have waited in vain
                 self._waiting = collections.deque(
@@ -131,7 +130,7 @@ class Batcher:
             if len(self._waiting) + len(parts) > max(self._max_queue, len(parts)):
                 raise Refusal("RESOURCE_EXHAUSTED", f"{len(self._waiting)} texts wait already.")
             self._waiting.extend(parts)
-            self._changed.notify()
+            self._changed.notify_all()  # one thread may wait for a full batch, another be free
         self._metrics.queue.set(len(self._waiting))
         return request.future
 
@@ -165,6 +164,7 @@ class Batcher:
                 self._waiting = collections.deque(x for x in waiting if id(x) not in chosen)
                 self._metrics.queue.set(len(self._waiting))
                 if batch:
+                    self._changed.notify_all()  # what is left is for the others
                     return batch
 
     def _compute(self, batch: Sequence[Part]) -> None:

@@ -16,7 +16,7 @@ from albert_tf.serving.server_metrics import Metrics
 
 # What a probe of a cluster asks without a token.
 _PROBES = ("/v2/health/live", "/v2/health/ready")
-# The paths that are counted, longest first: a client cannot make more of them.
+# What paths are counted and logged by: a client cannot make more of them.
 _PATHS = ("/v1/models", "/v1/embeddings", "/v2/models", "/v2/health", "/metrics")
 
 

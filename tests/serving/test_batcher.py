@@ -34,6 +34,16 @@ def held(batcher):
     return submit, signature.function
 
 
+def test_threads_that_share_a_request_complete_it():
+    batcher = Batcher(Metrics(), max_batch_size=1, num_threads=4)
+    texts = [b"x" * n for n in range(300)]
+    for _ in range(5):
+        inputs = {"text": np.array(texts, object)}
+        future = batcher.submit(tiny_server.fake_signature(), inputs, time.monotonic() + 20)
+        assert future.result(20)["bytes"].tolist() == [*map(len, texts)]
+    assert batcher.close(20)
+
+
 def test_waiting_requests_are_joined_and_split_again(held):
     submit, function = held
     futures = [submit(*[b"x" * n for n in sizes]) for sizes in ([1, 2], [3], [4, 5, 6], [7])]

@@ -152,7 +152,7 @@ def test_headers(client):
         headers = {"Inference-Header-Content-Length": length}
         reply = client.ask(INFER, infer(), headers=headers)
         assert reply.status == 400
-        assert reply.json["error"].startswith("Inference-Header-Content-Length is not that")
+        assert reply.json["error"].startswith("Inference-Header-Content-Length is not the length")
 
 
 def test_a_token(models):
