@@ -9,11 +9,11 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import config_io, files
-from albert_tf.checkpoints import hugging_face_tokenizer, model_checkpoint, tokenizer_json
+from albert_tf.checkpoints import model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
+from albert_tf.tokenizers import fast_tokenizer, tokenization, tokenizer_json, vocabulary_uses
 from albert_tf.tokenizers import sentencepiece_proto as proto
-from albert_tf.tokenizers import tokenization, vocabulary_uses
 from albert_tf.tokenizers.symbols_tokenizer import SymbolsConfig
 from albert_tf.tokenizers.tokenization import Config, Tokenizer, TokenizerConfig, WordPieceConfig
 
@@ -178,7 +178,7 @@ def write(checkpoint: ModelCheckpoint, folder: str, *, needs_tokenizer: bool = F
     tokenization.write_files(checkpoint.vocabulary, folder)
     name = next(name for name in tokenization.PIECES if name in checkpoint.vocabulary)
     switches = _to_switches(name, tokenizer.config)
-    special = hugging_face_tokenizer.list_special(tokenizer)
+    special = fast_tokenizer.list_special(tokenizer)
     values = _CLASS | switches | dict(zip(_SPECIAL_TOKENS, special, strict=True))
     # With truncation, longer texts are cut: the network has no more positions.
     length = checkpoint.vectors.max_seq_length or checkpoint.config.max_position_embeddings
@@ -196,9 +196,9 @@ def write(checkpoint: ModelCheckpoint, folder: str, *, needs_tokenizer: bool = F
 
 def _write_fast(tokenizer: Tokenizer, content: bytes, folder: str) -> None:
     """Writes `tokenizer.json`; says where its ids are not ours."""
-    built = hugging_face_tokenizer.build(tokenizer, content)
+    built = fast_tokenizer.build(tokenizer, content)
     files.write_bytes(os.path.join(folder, FAST), built.to_str().encode())
-    places = hugging_face_tokenizer.describe_differences(tokenizer)
+    places = fast_tokenizer.describe_differences(tokenizer)
     logging.info(f"{FAST} gives other ids than this project {places}")
 
 

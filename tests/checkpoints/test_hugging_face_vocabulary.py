@@ -14,9 +14,9 @@ from optional import transformers
 from refusals import one_line
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers, processors
 
-from albert_tf.checkpoints import hugging_face_tokenizer, hugging_face_vocabulary, model_checkpoint
+from albert_tf.checkpoints import hugging_face_vocabulary, model_checkpoint
+from albert_tf.tokenizers import fast_tokenizer, tokenization
 from albert_tf.tokenizers import sentencepiece_proto as proto
-from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import TokenizerConfig
 
 WORDPIECES = ["[PAD]", *(f"x{i}" for i in range(56)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -129,7 +129,7 @@ def test_transformers_reads_tokenizer_json(tmp_path, capsys, pieces, kind):
 def test_a_mask_is_a_place_in_the_text(has_prefix):
     model = train(add_dummy_prefix=has_prefix)
     ours = tokenization.make_tokenizer(model, TokenizerConfig(compat="hf_fast"))
-    theirs = hugging_face_tokenizer.build(ours, model)
+    theirs = fast_tokenizer.build(ours, model)
     lines = [*make_masked_lines(), "\u0301a", " a", "a", "^a", "[MASK]^", ""]
     assert_masked_ids_are_ours(theirs, ours, lines)
 
@@ -174,7 +174,7 @@ def test_digits_before_a_comma_are_all_that_may_differ(tmp_path, capsys):
     """English, Chinese and Korean, with a vocabulary of pieces such as "▁2011,"."""
     ours = tiny_texts.sentencepieces()
     content = ours.backend.processor.serialized_model_proto()
-    theirs = hugging_face_tokenizer.build(ours, content)
+    theirs = fast_tokenizer.build(ours, content)
     rng = random.Random(1)
     words = [word for line in vocabularies.LINES for word in line.split()]
     lines = [" ".join(rng.choices([*words, *WORDS, "(2", "x40,"], k=9)) for _ in range(600)]

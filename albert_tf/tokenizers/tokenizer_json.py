@@ -1,7 +1,7 @@
 """Reads a `tokenizer.json` as a vocabulary file and a config that give its ids.
 
 What it does to characters becomes the table of a SentencePiece model; a file that
-`hugging_face_tokenizer` built becomes the model and the config that it was built from.
+`fast_tokenizer` built becomes the model and the config that it was built from.
 """
 
 import base64
@@ -18,9 +18,13 @@ import sentencepiece
 import tokenizers
 from tokenizers import normalizers
 
-from albert_tf.checkpoints import hugging_face_tokenizer
 from albert_tf.errors import UserError, require
-from albert_tf.tokenizers import normalization, sentencepiece_tokenizer, tokenization
+from albert_tf.tokenizers import (
+    fast_tokenizer,
+    normalization,
+    sentencepiece_tokenizer,
+    tokenization,
+)
 from albert_tf.tokenizers import sentencepiece_proto as proto
 from albert_tf.tokenizers import wordpiece_tokenizer as wordpiece
 from albert_tf.tokenizers.normalization import TokenizerConfig
@@ -118,7 +122,7 @@ def _find_written(
 ) -> TokenizerConfig | None:
     """Returns the config of a file that this project wrote, and completes `spec`; else None."""
     crosses = any(WORD_START in piece[1:] for piece in pieces)
-    make, split = hugging_face_tokenizer.make_normalizer, hugging_face_tokenizer.make_pre_tokenizer
+    make, split = fast_tokenizer.make_normalizer, fast_tokenizer.make_pre_tokenizer
     schemes = {
         scheme: _to_json(split(scheme, splits=not crosses)) for scheme in ("always", "never")
     }
@@ -212,7 +216,7 @@ def _write_model(model: Json, spec: proto.ModelProto, cut: Sequence[str]) -> byt
     built.trainer_spec.unk_id = model["unk_id"]
     built.normalizer_spec.CopyFrom(spec)
     for i, (text, score) in enumerate(model["vocab"]):
-        piece = text.removesuffix(hugging_face_tokenizer.NEVER)
+        piece = text.removesuffix(fast_tokenizer.NEVER)
         is_byte = model["byte_fallback"] and sentencepiece_tokenizer.BYTE_PIECE.fullmatch(text)
         kind = proto.NORMAL
         if i == model["unk_id"]:
@@ -226,7 +230,7 @@ def _write_model(model: Json, spec: proto.ModelProto, cut: Sequence[str]) -> byt
         elif text in cut:
             piece = WORD_START + text
         elif text.removeprefix(WORD_START) in cut:
-            piece, kind = text + hugging_face_tokenizer.NEVER, proto.UNUSED
+            piece, kind = text + fast_tokenizer.NEVER, proto.UNUSED
         elif score >= 0:  # a logarithm of a probability is below
             kind = proto.USER_DEFINED
         built.pieces.add(piece=piece, score=score, type=kind)
