@@ -1,4 +1,4 @@
-"""Downloads archives (.tar.gz) by their URLs, and opens them; their content is not trusted."""
+"""Downloads archives by their URLs, and opens them; their content is not trusted."""
 
 import contextlib
 import hashlib
@@ -8,6 +8,7 @@ import tarfile
 import tempfile
 import urllib.parse
 import urllib.request
+import zipfile
 from collections.abc import Iterator
 
 import tensorflow as tf
@@ -18,7 +19,7 @@ from albert_tf import files, folders, provenance
 from albert_tf.errors import UserError, find_remedy, reason, require
 from albert_tf.file_checks import refuse_endless
 
-_SUFFIXES = (".tar.gz", ".tgz", ".tar")
+_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip")
 _SECONDS = 60  # without a byte
 
 
@@ -51,14 +52,15 @@ def _extract(path: str, folder: str) -> None:
     is_safe = hasattr(tarfile, "data_filter")
     require(is_safe, f"{path}: this Python cannot unpack archives safely. Update Python.")
     try:
-        # Zipped or not, whatever its name: browsers unzip.
-        with (
-            tf.io.gfile.GFile(path, "rb") as file,
-            tarfile.open(fileobj=file, mode="r:*") as archive,
-        ):
-            archive.extractall(folder, filter="data")
-            while archive.fileobj and archive.fileobj.read(1 << 20):
-                pass  # gzip compares its checksum at the end
+        with tf.io.gfile.GFile(path, "rb") as file:
+            if path.endswith(".zip"):  # its members stay in the folder, and none is a link
+                zipfile.ZipFile(file).extractall(folder)
+                return
+            # Zipped or not, whatever its name: browsers unzip.
+            with tarfile.open(fileobj=file, mode="r:*") as archive:
+                archive.extractall(folder, filter="data")
+                while archive.fileobj and archive.fileobj.read(1 << 20):
+                    pass  # gzip compares its checksum at the end
     except Exception as error:  # a damaged archive fails in as many ways as there are bytes
         if find_remedy(error):  # the disk is full
             raise

@@ -33,7 +33,7 @@ from albert_tf.model import weight_names
 from albert_tf.run_files import BEST, COMMANDS, WHICH
 from albert_tf.train_config import FinetuneConfig, SentenceVectors
 
-_SOURCES = "a folder, a prefix, a .tar.gz or its URL, or a Hugging Face repository (OWNER/NAME)"
+_SOURCES = "a folder, a prefix, an archive or its URL, or a Hugging Face repository (OWNER/NAME)"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # of TensorFlow 2
 _KERAS_HUB = "model.weights.h5"
 _TENSORS = re.compile(r".*\.data-\d+-of-\d+")

@@ -6,6 +6,7 @@ import io
 import os
 import random
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,13 @@ def write_archive(path, members=MEMBERS, kind=tarfile.REGTYPE):
             info = tarfile.TarInfo(name)
             info.type, info.size, info.linkname = kind, len(content), "/etc/passwd"
             tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+def write_zip(path, members=MEMBERS):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
     return path
 
 
@@ -54,6 +62,8 @@ def test_no_member_leaves_the_folder(tmp_path):
     with archives.open_archive(str(path)) as folder:
         assert (Path(folder) / "a" / "b").read_bytes() == b"x"
     assert [p.name for p in tmp_path.iterdir()] == ["x.tar.gz"]
+    assert read_archive(write_zip(tmp_path / "x.zip", {"../a": b"x", "/b": b"y"})).keys() == {*"ab"}
+    assert {p.name for p in tmp_path.iterdir()} == {"x.tar.gz", "x.zip"}
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE])
@@ -63,8 +73,9 @@ def test_links_out_of_the_folder_and_devices_are_refused(tmp_path, kind):
         read_archive(path)
 
 
-def test_one_bit_is_enough_to_be_refused(tmp_path):
-    path, rng = write_archive(tmp_path / "x.tar.gz"), random.Random(0)
+@pytest.mark.parametrize(("write", "name"), [(write_archive, "x.tar.gz"), (write_zip, "x.zip")])
+def test_one_bit_is_enough_to_be_refused(tmp_path, write, name):
+    path, rng = write(tmp_path / name), random.Random(0)
     content = path.read_bytes()
     for _ in range(100):
         damaged = bytearray(content)
