@@ -21,6 +21,8 @@ DEAD_KEYS: dict[str, Any] = {
     "down_scale_factor": 1,
     "layers_to_keep": [],
 }
+# What `transformers` calls the models that are read here.
+MODEL_TYPES = ("albert", "bert")
 # Fields that no other program knows.
 OWN_KEYS = ("cross_layer_sharing",)
 # The key of a file that says that a head of one output gives a number; it is no field either.
@@ -66,6 +68,12 @@ class AlbertConfig:
         require(size % n == 0, f"hidden_size {size} is not a multiple of num_attention_heads {n}.")
         layers, groups = self.num_hidden_layers, self.num_hidden_groups
         require(groups <= layers, f"num_hidden_groups {groups} is over num_hidden_layers {layers}.")
+
+    @property
+    def is_bert(self) -> bool:
+        """Returns whether it is a BERT: nothing is shared, and there is no mapping."""
+        has_mapping = self.embedding_size != self.hidden_size
+        return self.cross_layer_sharing == "none" and self.inner_group_num == 1 and not has_mapping
 
     @property
     def num_blocks(self) -> int:

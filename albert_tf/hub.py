@@ -8,7 +8,8 @@ from absl import logging
 
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError, find_remedy, reason, require
+from albert_tf.config import MODEL_TYPES
+from albert_tf.errors import UserError, find_remedy, reason, require, require_choice
 
 # A repository, perhaps with a file of weights in it and a revision.
 _NAME = re.compile(
@@ -35,7 +36,7 @@ def resolve(source: str) -> str:
     precedence, but not over hf://OWNER/NAME or https://huggingface.co/OWNER/NAME. Other URLs stay
     as they are.
 
-    Raises `UserError` if the download fails, or the repository has no ALBERT.
+    Raises `UserError` if the download fails, or the repository has another model.
     """
     name = re.sub(r"^(hf://|https://huggingface\.co/)", "", source)
     match = _NAME.fullmatch(name)
@@ -100,9 +101,8 @@ def _fetch_files(name: str, revision: str | None, needed: list[str], remedy: str
 def _check_config(folder: str, name: str) -> None:
     path = next(x for x in (os.path.join(folder, x) for x in _CONFIGS) if os.path.exists(x))
     values = files.read_object(path, name)
-    kind = values.get("model_type", "albert")
     require("registered_name" not in values, f"{name} {KERAS_HUB}")
-    require(kind == "albert", f"{name}: model_type is {kind!r}, not 'albert'. Use an ALBERT.")
+    require_choice(f"{name}: model_type", values.get("model_type", MODEL_TYPES[0]), MODEL_TYPES)
 
 
 def _explain(error: Any, name: str, revision: str | None) -> str:

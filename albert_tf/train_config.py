@@ -18,7 +18,7 @@ STATIC, ONLINE = MASKINGS = ("static", "online")
 LONGEST_ONLINE_NGRAM = 16  # the time per batch grows with it
 # What is masked with a token of a minimal pair: the rest of its word, or nothing.
 PAIR_RULES = ("within_word", "original")
-POOLINGS = ("mean", "first")
+POOLINGS = ("mean", "cls", "pooler")
 BALANCED = "balanced"
 DTYPES = ("float32", "mixed_bfloat16")
 LINEAR = "linear"
@@ -265,7 +265,8 @@ class FinetuneConfig(TrainConfig, Lengths):
         choices=("answer_class", "null_score"),
     )
     pooling: str = setting(
-        "sentence embeddings: the `mean` of all tokens, or the pooled `first`",
+        "sentence embeddings: the `mean` of all tokens, the first token (`cls`), or the first "
+        "through the `pooler`",
         "mean",
         choices=POOLINGS,
     )
@@ -372,7 +373,8 @@ class SentenceVectors:
     """How a model embeds a text; None is the default. Its fields are flags, too."""
 
     pooling: str | None = setting(
-        "of sentence_transformers: mean of the tokens, or the pooled first; default: mean",
+        "of sentence_transformers: mean of the tokens, the first, or the first through the pooler; "
+        "default: mean",
         None,
         choices=POOLINGS,
     )

@@ -76,7 +76,7 @@ def list_settings(checkpoint: ModelCheckpoint) -> list[str]:
         checkpoint.labels,
         dev.get(THRESHOLDS),
         dev.get(PATIENCE),
-        vectors.pooling == "first",
+        vectors.pooling not in (None, "mean"),
         vectors.normalize,
         vectors.max_seq_length not in (None, longest),
     )

@@ -1,12 +1,12 @@
 """Reads and writes folders of `transformers`: `config.json`, `model.safetensors`, `spiece.model`.
 
-Source: transformers, `models/albert`.
+The models: see `hugging_face_architectures`.
 """
 
 import os
 import re
 from collections.abc import Mapping, Set
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,29 +15,28 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import config_io, files
+from albert_tf.checkpoints import hugging_face_architectures as architectures
 from albert_tf.checkpoints import (
     hugging_face_vocabulary,
     hugging_face_weights,
     model_checkpoint,
 )
-from albert_tf.checkpoints.hugging_face_weights import SEGMENTS, TOKENS
+from albert_tf.checkpoints.hugging_face_architectures import (
+    BARE,
+    CHOICES,
+    CLASSES,
+    EPSILON,
+    SEGMENTS,
+    TOKENS,
+)
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import PROBLEM_TYPE, REGRESSION, AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
 from albert_tf.model import weight_names
-from albert_tf.model.weight_names import (
-    CLASSIFIER,
-    ENCODER,
-    MASKED_LM,
-    POOLER,
-    PRETRAINED,
-    SQUAD1,
-    TOKEN_CLASSIFIER,
-)
+from albert_tf.model.weight_names import CLASSIFIER, TOKEN_CLASSIFIER
 
 CONFIG = "config.json"
-EPSILON = 1e-12
 
 # {theirs: ours}; of several the first is written.
 _ACTIVATIONS = {
@@ -45,14 +44,12 @@ _ACTIVATIONS = {
     **dict.fromkeys(("gelu", "gelu_python"), "gelu_erf"),
     **{name: name for name in ("relu", "tanh", "linear")},
 }
-# In what transformers has saved since 4.0. Older files, such as those of v1, say "gelu" wrongly
-# (HF#2395): they were trained with the tanh approximation.
+# In what transformers has saved since 4.0.
 _VERSION = "transformers_version"
-# Settings of the config that an ALBERT cannot change; transformers ignores all other keys, too.
+# Settings that change nothing here; transformers ignores all other keys, too.
 _FIXED: dict[str, Any] = {
     "layer_norm_eps": (EPSILON,),
     "position_embedding_type": ("absolute", None),
-    "tie_word_embeddings": (True,),
     "is_decoder": (False, None),
     "add_cross_attention": (False, None),
     "is_encoder_decoder": (False, None),
@@ -66,41 +63,6 @@ _PROBLEMS = {
     None: "classification",
     "single_label_classification": "classification",
     MULTI_LABEL: "multi_label",
-}
-
-
-class ModelClass(NamedTuple):
-    """A class of transformers.
-
-    Attributes:
-        parts: of `weight_names.parts`, which its models have.
-        use: what the Hub calls what it is for.
-        kinds: of our exported models that have its head.
-    """
-
-    parts: Set[str]
-    use: str
-    kinds: tuple[str, ...] = ()
-
-
-_BARE_CLASS, _CHOICES = "AlbertModel", "AlbertForMultipleChoice"
-# A head that is trained last comes first.
-CLASSES: Mapping[str, ModelClass] = {
-    "AlbertForQuestionAnswering": ModelClass({ENCODER, SQUAD1}, "question-answering", ("span",)),
-    TOKENS: ModelClass(
-        {ENCODER, TOKEN_CLASSIFIER}, "token-classification", ("token_classification",)
-    ),
-    "AlbertForSequenceClassification": ModelClass(
-        {ENCODER, POOLER, CLASSIFIER},
-        "text-classification",
-        ("classification", "regression", "multi_label"),
-    ),
-    _CHOICES: ModelClass({ENCODER, POOLER, CLASSIFIER}, "multiple-choice", ("multiple_choice",)),
-    "AlbertForPreTraining": ModelClass(PRETRAINED, "fill-mask"),
-    "AlbertForMaskedLM": ModelClass({ENCODER, MASKED_LM}, "fill-mask", ("fill_mask",)),
-    _BARE_CLASS: ModelClass(
-        {ENCODER, POOLER}, "feature-extraction", ("encoder", "sentence_embedding")
-    ),
 }
 
 
@@ -121,15 +83,15 @@ class _TokenizerConfig(msgspec.Struct):
 
 
 def read(folder: str) -> ModelCheckpoint:
-    """Reads weights and config; `UserError` if one is missing, damaged, or no ALBERT known here."""
+    """Reads weights and config; `UserError` if one is missing, damaged, or of another model."""
     config_path = os.path.join(folder, CONFIG)
     values = files.read_object(config_path, "Hugging Face folder")
     config, theirs = to_config(values, config_path), files.read_as(config_path, _Config)
     path, arrays = hugging_face_weights.read_folder(folder)
     if halves := {x.dtype.name for x in arrays.values()} & {"float16", "bfloat16"}:
         logging.info(f"{path}: {' and '.join(sorted(halves))}; it is computed in float32 here.")
-    class_name = TOKENS if TOKENS in str(theirs.architectures) else ""
-    weights, skipped = hugging_face_weights.to_weights(arrays, config, path, class_name)
+    end = TOKENS if TOKENS in str(theirs.architectures) else ""
+    weights, skipped = hugging_face_weights.to_weights(arrays, config, path, end)
     if not _gives_segments(folder, theirs):
         weights = _join_segments(weights, config, path)
     task = _read_task(theirs, weights)
@@ -184,7 +146,7 @@ def _read_task(config: _Config, weights: Mapping[str, np.ndarray]) -> dict[str, 
     problem, size = config.problem_type, len(outputs)
     if size == 1 and problem != MULTI_LABEL:
         classes = str(config.architectures or "")
-        has_class = "AlbertForSequenceClassification" in classes
+        has_class = "ForSequenceClassification" in classes
         is_regression = has_class if classes else problem == REGRESSION
         # Choices have no labels.
         return model_checkpoint.REGRESSION_TASK if is_regression and tags is None else {}
@@ -205,27 +167,30 @@ def _read_task(config: _Config, weights: Mapping[str, np.ndarray]) -> dict[str, 
 
 
 def to_config(values: Mapping[str, Any], path: str) -> AlbertConfig:
-    if (kind := values.get("model_type")) != "albert":
-        raise UserError(f"{path}: model_type is {kind!r}, not 'albert'. Use an ALBERT's folder.")
+    """Returns the config that a file describes; `UserError` for another architecture."""
+    known = architectures.find(values, path)
     model_checkpoint.check_keys(values, path, _FIXED)
-    activation = values.get("hidden_act", "gelu_new")
+    given = {**known.defaults, **values}
+    activation = given["hidden_act"]
     if activation not in [*_ACTIVATIONS]:
-        known = ", ".join(_ACTIVATIONS)
-        raise UserError(f"{path}: hidden_act {activation!r} is not one of {known}. Correct it.")
-    if activation == "gelu" and _VERSION not in values:
+        names = ", ".join(_ACTIVATIONS)
+        raise UserError(f"{path}: hidden_act {activation!r} is not one of {names}. Correct it.")
+    if activation in known.old_activations and _VERSION not in values:
+        old, activation = activation, known.old_activations[activation]
         logging.warning(
-            "hidden_act 'gelu' is read as its tanh approximation, 'gelu_new': the file lacks "
+            f"hidden_act {old!r} is read as its tanh approximation, {activation!r}: the file lacks "
             f"{_VERSION}, as files of version 1 do."
         )
-        activation = "gelu_new"
-    fields = model_checkpoint.drop_own_keys(config_io.to_dict(AlbertConfig()))
-    kept = {key: value for key, value in values.items() if key in fields}
-    kept["hidden_act"] = _ACTIVATIONS[activation]
-    return config_io.from_dict(AlbertConfig, model_checkpoint.PUBLISHED_DEFAULTS | kept, path)
+    given |= {ours: given[name] for name, ours in known.derived if given.get(name) is not None}
+    given["hidden_act"] = _ACTIVATIONS[activation]
+    own = model_checkpoint.drop_own_keys(config_io.to_dict(AlbertConfig()))
+    fields = {*own, *known.defaults}
+    kept = {key: value for key, value in given.items() if key in fields}
+    return config_io.from_dict(AlbertConfig, kept, path)
 
 
 def choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
-    """The first class of which the checkpoint has all weights, and their published names.
+    """The first of `CLASSES` of which the checkpoint has all weights, and their published names.
 
     Other weights have no place there, such as the head for SQuAD 2.0, the pooler next to a head for
     SQuAD 1.1, heads if one is of words, or a classifier whose kind no class has. Raises `UserError`
@@ -235,8 +200,9 @@ def choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
     has_words = weight_names.list_shapes(config, weight_names.WORDS_BEHIND).keys() <= own
     kind = checkpoint.run.get("task", {}).get("kind")
     classified = [x for row in CLASSES.values() if CLASSIFIER in row.parts for x in row.kinds]
-    for class_name in (_BARE_CLASS,) if has_words else CLASSES:
-        known = CLASSES[class_name].parts
+    lacking = architectures.of_config(config).lacking
+    for end in (BARE,) if has_words else (x for x in CLASSES if x not in lacking):
+        known = CLASSES[end].parts
         if CLASSIFIER in known and kind not in (None, *classified):
             continue
         names = weight_names.list_shapes(config, *known).keys()
@@ -244,7 +210,7 @@ def choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
             is_single = CLASSIFIER in known and len(checkpoint.weights["output_bias"]) == 1
             # RACE has the same weights as a regression.
             is_choice = is_single and not checkpoint.is_regression
-            return (_CHOICES if is_choice else class_name), names
+            return (CHOICES if is_choice else end), names
     raise UserError(
         f"{checkpoint.source}: no class of transformers has these {len(checkpoint.weights)} "
         "weights and no more; it would make the others up. Convert the whole checkpoint, or to "
@@ -254,29 +220,32 @@ def choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     """Writes the weights of its class; `UserError` if `transformers` has no such model."""
-    class_name, names = choose_class(checkpoint)
-    tensors = hugging_face_weights.to_arrays(checkpoint, names, class_name)
-    files.write_json(os.path.join(folder, CONFIG), make_config(checkpoint, class_name))
+    end, names = choose_class(checkpoint)
+    tensors = hugging_face_weights.to_arrays(checkpoint, names, end)
+    files.write_json(os.path.join(folder, CONFIG), make_config(checkpoint, end))
     content = safetensors.numpy.save(tensors, {"format": "pt"})
     files.write_bytes(os.path.join(folder, hugging_face_weights.SAFETENSORS), content)
 
 
 def to_values(config: AlbertConfig) -> dict[str, Any]:
-    """Returns the arguments of their AlbertConfig."""
-    values, ours = model_checkpoint.drop_own_keys(config_io.to_dict(config)), config.hidden_act
+    """Returns the arguments of their config."""
+    renamed, ours = architectures.of_config(config).renamed, config.hidden_act
+    own = model_checkpoint.drop_own_keys(config_io.to_dict(config))
+    values = {name: x for key, x in own.items() if (name := renamed.get(key, key))}
     values["hidden_act"] = next(x for x, name in _ACTIVATIONS.items() if name == ours)
     # Of this format; without it "gelu" is version 1's.
     return values | ({_VERSION: "5.0.0"} if ours == "gelu_erf" else {})
 
 
-def make_config(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
-    """Returns the values of `config.json` for a class of transformers."""
-    values = model_checkpoint.drop_own_keys(model_checkpoint.config_values(checkpoint))
-    values |= to_values(checkpoint.config)
+def make_config(checkpoint: ModelCheckpoint, end: str) -> dict[str, Any]:
+    """Returns the values of `config.json` for a class of transformers, by the end of its name."""
+    name = architectures.of_config(checkpoint.config).name
+    values = to_values(checkpoint.config)
+    values |= {PROBLEM_TYPE: REGRESSION} if checkpoint.is_regression else {}
     tokenizer = model_checkpoint.load_tokenizer(checkpoint)
     values |= {
-        "architectures": [class_name],
-        "model_type": "albert",
+        "architectures": [f"{name}{end}"],
+        "model_type": name.lower(),
         "layer_norm_eps": EPSILON,
         # Without a vocabulary the ids of the published models.
         "pad_token_id": tokenizer.pad_id if tokenizer else 0,
@@ -285,7 +254,7 @@ def make_config(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
         "tie_word_embeddings": True,
         "dtype": "float32",
     }
-    if {CLASSIFIER, TOKEN_CLASSIFIER} & CLASSES[class_name].parts:
+    if {CLASSIFIER, TOKEN_CLASSIFIER} & CLASSES[end].parts:
         names = _list_labels(checkpoint)
         values["id2label"] = {str(i): name for i, name in enumerate(names)}
         values["label2id"] = {name: i for i, name in enumerate(names)}

@@ -10,6 +10,8 @@ from typing import Any
 
 from albert_tf import markdown, provenance
 from albert_tf.checkpoints import hugging_face
+from albert_tf.checkpoints import hugging_face_architectures as architectures
+from albert_tf.checkpoints.hugging_face_architectures import CLASSES
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.kinds import task_table
 from albert_tf.run_files import THRESHOLDS
@@ -51,19 +53,20 @@ _METRICS = {
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     """Writes the card into `folder`."""
-    class_name, names = hugging_face.choose_class(checkpoint)
+    end, names = hugging_face.choose_class(checkpoint)
+    known = architectures.of_config(checkpoint.config)
     config, task, labels = checkpoint.config, checkpoint.run.get("task", {}), checkpoint.labels
     parameters = sum(checkpoint.weights[name].size for name in names)
-    title = f"ALBERT, fine-tuned on {_name_task(task)}" if task else "ALBERT"
+    model = known.name.upper()
+    title = f"{model}, fine-tuned on {_name_task(task)}" if task else model
     sections = [
-        markdown.front_matter(_make_head(checkpoint, hugging_face.CLASSES[class_name].use)),
+        markdown.front_matter(_make_head(checkpoint, CLASSES[end].use)),
         f"# {title}",
-        f"An ALBERT of {config.num_hidden_layers} layers of {config.hidden_size}, with "
-        f"{parameters:,} parameters and a vocabulary of {config.vocab_size:,} tokens, as "
-        f"`{class_name}`.",
+        f"{model} with {config.num_hidden_layers} layers of {config.hidden_size}, {parameters:,} "
+        f"parameters and a vocabulary of {config.vocab_size:,} tokens, as `{known.name}{end}`.",
         f"Its labels, in the order of their ids: {', '.join(labels)}." if labels else "",
         "## Use",
-        markdown.code(_describe_use(checkpoint, class_name), "python"),
+        markdown.code(_describe_use(checkpoint, end), "python"),
         "## Data",
         _describe_data(checkpoint.run),
         "## Scores",
@@ -86,7 +89,7 @@ def _make_head(checkpoint: ModelCheckpoint, use: str) -> dict[str, Any]:
     head: dict[str, Any] = {
         "library_name": "transformers",
         "pipeline_tag": use,
-        "tags": ["albert", "tensorflow"],
+        "tags": [architectures.of_config(checkpoint.config).name.lower(), "tensorflow"],
     }
     tuned = " (tuned thresholds)" if _find_thresholds(checkpoint) else ""
     results: list[dict[str, Any]] = [
@@ -101,19 +104,19 @@ def _make_head(checkpoint: ModelCheckpoint, use: str) -> dict[str, Any]:
         for x in checkpoint.run.get("metrics", ())
     ]
     if results:
-        name = f"albert-{results[0]['dataset']['name']}"
+        name = f"{head['tags'][0]}-{results[0]['dataset']['name']}"
         head["model-index"] = [{"name": name, "results": results}]
     return head
 
 
-def _describe_use(checkpoint: ModelCheckpoint, class_name: str) -> str:
+def _describe_use(checkpoint: ModelCheckpoint, end: str) -> str:
     """Returns the lines of Python that answer an example."""
     if tokenization.SYMBOLS in checkpoint.vocabulary:
         return _SYMBOLS
-    use, task = hugging_face.CLASSES[class_name].use, checkpoint.run.get("task")
+    use, task = CLASSES[end].use, checkpoint.run.get("task")
     example = _EXAMPLES.get(use, _TEXT)
     if use in _WITHOUT_PIPELINE:
-        return _AUTO.format(auto=class_name.replace("Albert", "AutoModel"), example=example)
+        return _AUTO.format(auto=f"AutoModel{end}", example=example)
     has_pairs = bool(task and task_table.from_header(task).has_pairs)
     return _PIPELINE.format(use=use, example=_PAIR if has_pairs else example)
 

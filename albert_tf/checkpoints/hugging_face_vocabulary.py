@@ -20,11 +20,10 @@ from albert_tf.tokenizers.tokenization import Config, Tokenizer, TokenizerConfig
 TOKENIZER_CONFIG = "tokenizer_config.json"
 FAST = "tokenizer.json"
 _SPECIAL_MAP, _ADDED = "special_tokens_map.json", "added_tokens.json"
-# AlbertTokenizer and BertTokenizer would build their own in place of tokenizer.json.
-_CLASS = {
-    "tokenizer_class": "PreTrainedTokenizerFast",
-    "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
-}
+# AlbertTokenizer would build its own in place of tokenizer.json; so does BertTokenizer, by the
+# switches, but other programs know a BERT by it.
+_CLASS, _BERT_CLASS = "PreTrainedTokenizerFast", "BertTokenizer"
+_INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 # Those that a text may become nowhere: a folder may add them to its vocabulary, and no others.
 _KNOWN_ADDED = {"<pad>", "<unk>", "<s>", "</s>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 _SPECIAL_TOKENS = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
@@ -179,7 +178,13 @@ def write(checkpoint: ModelCheckpoint, folder: str, *, needs_tokenizer: bool = F
     name = next(name for name in tokenization.PIECES if name in checkpoint.vocabulary)
     switches = _to_switches(name, tokenizer.config)
     special = fast_tokenizer.list_special(tokenizer)
-    values = _CLASS | switches | dict(zip(_SPECIAL_TOKENS, special, strict=True))
+    is_bert = checkpoint.config.is_bert and name == tokenization.WORDPIECE
+    values = {
+        "tokenizer_class": _BERT_CLASS if is_bert else _CLASS,
+        "model_input_names": _INPUTS,
+        **switches,
+        **dict(zip(_SPECIAL_TOKENS, special, strict=True)),
+    }
     # With truncation, longer texts are cut: the network has no more positions.
     length = checkpoint.vectors.max_seq_length or checkpoint.config.max_position_embeddings
     values["model_max_length"] = length
@@ -206,7 +211,7 @@ def _to_config(name: str, switches: Mapping[str, Any]) -> TokenizerConfig | Word
     """Returns our settings of a vocabulary file."""
     values = {field: _convert(x, switches[x]) for x, field in _FIELDS[name].items()}
     if name == tokenization.WORDPIECE:
-        return WordPieceConfig(**values)
+        return WordPieceConfig(**values, compat="hf")
     # `transformers` normalizes only in order to drop accents.
     return TokenizerConfig(**values, unicode_form="none" if values["keep_accents"] else "NFKD")
 

@@ -2,7 +2,7 @@
 
 The files are of safetensors or of PyTorch, whole or in shards; the code that a pickle may hold is
 not run. Their linear layers are transposed; they map embeddings to the hidden size even if the two
-sizes are equal, where the published code has no mapping. Source: transformers, `models/albert`.
+sizes are equal, where the published code has no mapping. Names: see `hugging_face_architectures`.
 """
 
 import io
@@ -16,9 +16,12 @@ import msgspec
 import numpy as np
 import safetensors
 import tensorflow as tf
+from absl import logging
 
 from albert_tf import files
+from albert_tf.checkpoints import hugging_face_architectures as architectures
 from albert_tf.checkpoints import model_checkpoint, tf_checkpoint
+from albert_tf.checkpoints.hugging_face_architectures import Architecture
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError, reason
@@ -34,53 +37,10 @@ _TYPES: dict[str, Any] = {
     "F32": np.float32,
     "I64": np.int64,
 }
-# Copies of other weights, which some versions save.
-_TIED = {
-    "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
-    "predictions.decoder.bias": "predictions.bias",
-}
-_BUFFER = "albert.embeddings.position_ids"
 # Of wrappers around the model, as torch's DataParallel; and of the encoder in other classes.
 _PREFIXES = re.compile(r"^(?:(?:module|_orig_mod|model)\.)*")
-_BARE = re.compile(r"^(?:bert\.)?(?=(?:embeddings|encoder|pooler)\.)")
-# A class whose `classifier` is another head, for single tokens.
-TOKENS = "AlbertForTokenClassification"
-_TOKEN_HEAD = {
-    "cls/token_classification/output_weights": "classifier.weight",
-    "cls/token_classification/output_bias": "classifier.bias",
-}
-# Layers: published name -> theirs. A dense kernel is transposed.
-_LAYERS = {
-    weight_names.MAPPING: "albert.encoder.embedding_hidden_mapping_in",
-    "bert/pooler/dense": "albert.pooler",
-    "cls/predictions/transform/dense": "predictions.dense",
-    "bert/embeddings/LayerNorm": "albert.embeddings.LayerNorm",
-    "cls/predictions/transform/LayerNorm": "predictions.LayerNorm",
-}
-_BLOCK = "albert.encoder.albert_layer_groups.{}.albert_layers.{}."
-_BLOCK_LAYERS = {
-    "attention_1/self/query": "attention.query",
-    "attention_1/self/key": "attention.key",
-    "attention_1/self/value": "attention.value",
-    "attention_1/output/dense": "attention.dense",
-    "ffn_1/intermediate/dense": "ffn",
-    "ffn_1/intermediate/output/dense": "ffn_output",
-    "LayerNorm": "attention.LayerNorm",
-    "LayerNorm_1": "full_layer_layer_norm",
-}
-SEGMENTS = "bert/embeddings/token_type_embeddings"
-_TABLES = {
-    weight_names.WORDS: "albert.embeddings.word_embeddings.weight",
-    SEGMENTS: "albert.embeddings.token_type_embeddings.weight",
-    "bert/embeddings/position_embeddings": "albert.embeddings.position_embeddings.weight",
-    "cls/predictions/output_bias": "predictions.bias",
-    "cls/seq_relationship/output_weights": "sop_classifier.classifier.weight",
-    "cls/seq_relationship/output_bias": "sop_classifier.classifier.bias",
-    "output_weights": "classifier.weight",
-    "output_bias": "classifier.bias",
-    "cls/squad/output_weights": "qa_outputs.weight",
-    "cls/squad/output_bias": "qa_outputs.bias",
-}
+_BARE = re.compile(r"^(?:albert\.|bert\.)?(?=(?:embeddings|encoder|pooler)\.)")
+_BUFFER = re.compile(r".*\.embeddings\.(position|token_type)_ids")
 _MAPPING_KERNEL, _MAPPING_BIAS = f"{weight_names.MAPPING}/kernel", f"{weight_names.MAPPING}/bias"
 
 
@@ -179,31 +139,17 @@ def _to_array(name: str, tensor: Any, path: str) -> np.ndarray:
         ) from None
 
 
-def map_names(config: AlbertConfig, class_name: str = "") -> dict[str, str]:
-    """{published name: theirs} for a model of that config, with all heads that both sides have.
-
-    Two heads have one name there: `class_name` tells which of them it is.
-    """
-    layers, names = dict(_LAYERS), dict(_TABLES)
-    if class_name == TOKENS:
-        names = {a: b for a, b in names.items() if b not in _TOKEN_HEAD.values()} | _TOKEN_HEAD
-    for group in range(config.num_hidden_groups):
-        for inner in range(config.inner_group_num):
-            ours, theirs = weight_names.BLOCK.format(group, inner), _BLOCK.format(group, inner)
-            layers |= {ours + a: theirs + b for a, b in _BLOCK_LAYERS.items()}
-    for ours, theirs in layers.items():
-        weight, bias = ("gamma", "beta") if "LayerNorm" in ours else ("kernel", "bias")
-        names |= {f"{ours}/{weight}": f"{theirs}.weight", f"{ours}/{bias}": f"{theirs}.bias"}
-    return names
-
-
 def to_weights(
-    arrays: Arrays, config: AlbertConfig, path: str, class_name: str = ""
+    arrays: Arrays, config: AlbertConfig, path: str, end: str = ""
 ) -> tuple[Arrays, dict[str, str]]:
-    """Returns their arrays as weights by published name, and {name: reason} of those left out."""
-    arrays = _strip_prefixes(arrays, path)
-    skipped = _find_copies(arrays, path)
-    names = {b: a for a, b in map_names(config, class_name).items()}
+    """Returns their arrays as weights by published name, and {name: reason} of those left out.
+
+    `end` is as in `architectures.map_names`.
+    """
+    known = architectures.of_config(config)
+    arrays = _strip_prefixes(arrays, known.prefix, path)
+    skipped = _find_copies(arrays, known, path)
+    names = {b: a for a, b in architectures.map_names(config, end).items()}
     weights = {
         names.get(name, name): tf_checkpoint.to_float32(name, array, path)
         for name, array in arrays.items()
@@ -215,38 +161,46 @@ def to_weights(
     return weights, skipped
 
 
-def to_arrays(checkpoint: ModelCheckpoint, names: Set[str], class_name: str = "") -> Arrays:
+def to_arrays(checkpoint: ModelCheckpoint, names: Set[str], end: str = "") -> Arrays:
     """Returns the weights of these names as their arrays; `UserError` if it runs other layers."""
-    # In floating point, as `transformers` does it.
-    model_checkpoint.check_groups(checkpoint, lambda step, steps, n: int(step / (steps / n)))
+    if not checkpoint.config.is_bert:  # In floating point, as `transformers` does it.
+        model_checkpoint.check_groups(checkpoint, lambda step, steps, n: int(step / (steps / n)))
     weights = {name: checkpoint.weights[name] for name in names}
     weights |= _make_mapping(checkpoint.config)
     # Transposed arrays must be copied: the libraries write memory in its order.
     return {
         theirs: np.ascontiguousarray(weights[name].T if name.endswith("/kernel") else weights[name])
-        for name, theirs in map_names(checkpoint.config, class_name).items()
+        for name, theirs in architectures.map_names(checkpoint.config, end).items()
         if name in weights
     }
 
 
-def _strip_prefixes(arrays: Arrays, path: str) -> Arrays:
-    names = {name: _BARE.sub("albert.", _PREFIXES.sub("", name)) for name in arrays}
+def _strip_prefixes(arrays: Arrays, prefix: str, path: str) -> Arrays:
+    names = {name: _BARE.sub(prefix, _PREFIXES.sub("", name)) for name in arrays}
     if len(set(names.values())) < len(names):
         raise UserError(f"{path} has weights twice, with several prefixes. Keep one of each.")
     return {names[name]: array for name, array in arrays.items()}
 
 
-def _find_copies(arrays: Arrays, path: str) -> dict[str, str]:
-    """Returns {name: reason} of the arrays that are not weights of their own."""
-    copies = {_BUFFER: "a buffer"} if _BUFFER in arrays else {}
-    for name, other in _TIED.items():
-        if name in arrays:
-            if other not in arrays or not np.array_equal(arrays[name], arrays[other]):
-                raise UserError(
-                    f"{path}: {name} is not equal to {other}, as it is in an ALBERT. "
-                    "Such a model cannot be converted."
-                )
-            copies[name] = f"equal to {other}"
+def _find_copies(arrays: Arrays, known: Architecture, path: str) -> dict[str, str]:
+    """Returns {name: reason} of the arrays that are not weights of their own.
+
+    A masked-LM head with a decoder of its own is one of them, with a warning: here the decoder is
+    the word embeddings.
+    """
+    copies = {name: "a buffer" for name in arrays if _BUFFER.fullmatch(name)}
+    words, head = f"{known.prefix}embeddings.word_embeddings.weight", known.head
+    for other, name in ((words, f"{head}decoder.weight"), (f"{head}bias", f"{head}decoder.bias")):
+        if name not in arrays:
+            continue
+        copies[name] = f"equal to {other}"
+        if not np.array_equal(arrays[name], arrays.get(other, ())):
+            logging.warning(
+                f"{path}: {name} is not equal to {other}, as it is here. The masked-LM head is "
+                "left out."
+            )
+            left_out = (x for x in arrays if x.startswith(head))
+            return copies | dict.fromkeys(left_out, "of a decoder that is not tied")
     return copies
 
 

@@ -1,6 +1,6 @@
 """Reads and writes folders of sentence-transformers: a Hugging Face folder with `modules.json`.
 
-The modules make a vector of a text one after the other: the encoder, the pooling, for `first` the
+The modules make a vector of a text one after the other: the encoder, the pooling, for `pooler` the
 pooler as a dense layer, and for vectors of length 1 a normalization. The package need not be
 installed. Source: sentence-transformers, `models`.
 """
@@ -24,7 +24,7 @@ from albert_tf.checkpoints import (
     model_checkpoint,
 )
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
-from albert_tf.errors import UserError, require
+from albert_tf.errors import UserError, require, require_choice
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import SentenceVectors
 
@@ -32,8 +32,8 @@ MODULES = "modules.json"
 # That of an ALBERT had a name of its own.
 _LENGTHS = ("sentence_bert_config.json", "sentence_albert_config.json")
 _SETTINGS = "config_sentence_transformers.json"
-# Their pooling modes, and our names of what they give.
-_MODES = {"mean": "mean", "cls": "first"}
+# Their pooling modes, which are ours; with the pooler as a Dense layer, cls is our `pooler`.
+_MODES = ("mean", "cls")
 _ENCODER = ["Transformer", "Pooling"]
 _OWN_MODULE = re.compile(r"^sentence_transformers\.(.*\.)?")
 # Keys of each file that change vectors, with the values that change nothing; and those that are
@@ -100,18 +100,14 @@ def read(folder: str) -> ModelCheckpoint:
     if kinds[: len(kinds) - normalizes] not in (_ENCODER, [*_ENCODER, "Dense"]):
         raise UserError(
             f"{path}: modules {', '.join(kinds) or 'none'}. Vectors here are made by Transformer, "
-            "Pooling, for the first token Dense, and Normalize. This model cannot be converted."
+            "Pooling, for the pooler Dense, and Normalize. This model cannot be converted."
         )
     checkpoint = read_transformer(folders[0])
     pooling = _read_pooling(os.path.join(folders[1], "config.json"))
-    has_dense = "Dense" in kinds
-    if has_dense != (pooling == "first"):
-        raise UserError(
-            f"{path}: the {pooling} token with{'' if has_dense else 'out'} a Dense layer is not a "
-            "pooling of this project. This model cannot be converted."
-        )
-    if has_dense:
+    if "Dense" in kinds:
         _check_pooler(checkpoint, folders[2])
+        require(pooling == "cls", f"{path}: the pooler is for the pooling cls, not {pooling}.")
+        pooling = "pooler"
     if normalizes:
         config = os.path.join(folders[-1], "config.json")
         values = files.find_object(config, "config of a module")
@@ -159,8 +155,8 @@ def _read_pooling(path: str) -> str:
     ]
     modes = modes or "mean"
     mode = modes[0] if isinstance(modes, list) and len(modes) == 1 else modes
-    require(mode in [*_MODES], f"{path}: pooling {mode!r} is not one of {', '.join(_MODES)}.")
-    return _MODES[str(mode)]
+    require_choice(f"{path}: pooling", mode, _MODES)
+    return str(mode)
 
 
 def _check_pooler(checkpoint: ModelCheckpoint, folder: str) -> None:
@@ -244,21 +240,21 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
 def _write_modules(checkpoint: ModelCheckpoint, folder: str) -> list[str]:
     """Writes the folders of the modules after the encoder; returns the kinds after the pooling."""
     vectors, size = checkpoint.vectors, checkpoint.config.hidden_size
-    is_first = vectors.pooling == "first"
+    is_first, is_pooled = vectors.pooling in ("cls", "pooler"), vectors.pooling == "pooler"
     pooling = {
         "word_embedding_dimension": size,
         "pooling_mode_cls_token": is_first,
         "pooling_mode_mean_tokens": not is_first,
     }
     _write_module(folder, "1_Pooling", pooling)
-    if is_first:
+    if is_pooled:
         dense = {"in_features": size, "out_features": size, "bias": True}
         _write_module(folder, "2_Dense", {**dense, "activation_function": _TANH})
         kernel = np.ascontiguousarray(checkpoint.weights[_POOLER_KERNEL].T)
         tensors = {"linear.weight": kernel, "linear.bias": checkpoint.weights[_POOLER_BIAS]}
         content = safetensors.numpy.save(tensors, {"format": "pt"})
         files.write_bytes(os.path.join(folder, "2_Dense", _DENSE), content)
-    kinds = ["Dense"] if is_first else []
+    kinds = ["Dense"] if is_pooled else []
     if vectors.normalize:
         _write_module(folder, f"{2 + len(kinds)}_Normalize", {})
         kinds.append("Normalize")

@@ -19,7 +19,7 @@ import yaml
 from albert_tf import files
 from albert_tf.checkpoints import hugging_face, hugging_face_weights, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 from albert_tf.tokenizers import tokenization
 
 CONFIG = "config.yml"
@@ -91,6 +91,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     except ImportError:
         raise UserError("step_N.t7 needs PyTorch to be written: pip install torch") from None
     config = checkpoint.config
+    require(not config.is_bert, f"{checkpoint.source} is a BERT; StyleTTS2 has an ALBERT.")
     names = model_checkpoint.list_without_heads(checkpoint)
     if missing := sorted(names - checkpoint.weights.keys()):
         raise UserError(f"{checkpoint.source} lacks {missing[0]}, which StyleTTS2's model has.")

@@ -84,7 +84,8 @@ class ReplyOptions:
     Attributes:
         run_config: config of the fine-tuning run: lengths, windows, answers.
         labels: of classes or choices, in the order of their ids.
-        pooling: the embedding of a text is the `mean` over its tokens, or the pooled `first` one.
+        pooling: the embedding of a text is the `mean` over its tokens, the first token (`cls`), or
+            the first token through the `pooler`.
         normalize: whether embeddings have length 1.
         top_k: guesses for each [MASK].
         null_threshold: null odds above it mean that there is no answer; None: there always is one.

@@ -224,10 +224,12 @@ class SentenceEmbeddingAnswer(Answer):
         from albert_tf.model import albert_model, task_heads
 
         encoder = getattr(network, "albert", network)
-        if options.pooling == "first":
+        if options.pooling != "mean":
             positions = albert_model.no_positions(ids)
             outputs = encoder(ids, positions=positions, skips_padding=True)
-            return {"embedding": tf.cast(outputs["pooled_output"], tf.float32)}
+            is_raw, last = options.pooling == "cls", outputs["encoder_outputs"][-1]
+            first = last[:, 0] if is_raw else outputs["pooled_output"]
+            return {"embedding": tf.cast(first, tf.float32)}
         tokens = encoder(ids, skips_padding=True)["sequence_output"]
         return {"embedding": task_heads.average_tokens(tokens, ids[features.INPUT_MASK])}
 
@@ -238,8 +240,7 @@ class SentenceEmbeddingAnswer(Answer):
     def choose_head(self, config: FinetuneConfig) -> Any:
         from albert_tf.model import task_heads
 
-        is_first = config.pooling == "first"
-        return task_heads.FirstEmbedding if is_first else task_heads.MeanEmbedding
+        return task_heads.EMBEDDINGS[config.pooling]
 
     def predict(
         self, answers: Outputs, gold: Gold, options: ReplyOptions, arrays: base.Arrays

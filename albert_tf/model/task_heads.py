@@ -251,13 +251,24 @@ class MeanEmbedding(Head, layers.AlbertLayer):
         return {"embedding": average_tokens(x, batch[features.INPUT_MASK])}
 
 
-class FirstEmbedding(MeanEmbedding):
+class ClsEmbedding(MeanEmbedding):
+    """The vector of a text: the one of its first token."""
+
+    def call(self, x, batch, training=False, seed=None):  # [B, S, D] -> [B, D]
+        return {"embedding": tf.cast(x[:, 0], tf.float32)}
+
+
+class PooledEmbedding(MeanEmbedding):
     """The vector of a text: that of its first token, pooled."""
 
     reads = "pooled_output"
 
     def call(self, pooled, batch, training=False, seed=None):  # [B, D] -> [B, D]
         return {"embedding": tf.cast(pooled, tf.float32)}
+
+
+# By `FinetuneConfig.pooling`.
+EMBEDDINGS = {"mean": MeanEmbedding, "cls": ClsEmbedding, "pooler": PooledEmbedding}
 
 
 def average_tokens(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:  # [B, S, D], [B, S] -> [B, D]

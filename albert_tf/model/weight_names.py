@@ -36,6 +36,7 @@ _MODELS: tuple[Set[str], ...] = (
     {ENCODER, POOLER, CLASSIFIER},
     {ENCODER, POOLER, CLASSIFIER, EXITS},
 )
+_NEXT_SENTENCE = {ENCODER, POOLER, SENTENCE_ORDER}  # a class of BERT's alone
 
 
 def weights_by_name(model: keras.Model) -> dict[str, tf.Variable]:
@@ -51,7 +52,8 @@ def expected_shapes(config: AlbertConfig, names: Set[str]) -> Shapes:
     """
     by_part = parts(config)
     present = {ENCODER} | {part for part, shapes in by_part.items() if shapes.keys() & names}
-    model = next((model for model in _MODELS if present <= model), present)
+    models = (*_MODELS, _NEXT_SENTENCE) if config.is_bert else _MODELS
+    model = min((model for model in models if present <= model), key=len, default=present)
     return list_shapes(config, *sorted(model))
 
 

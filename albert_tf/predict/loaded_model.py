@@ -94,19 +94,20 @@ class LoadedModel:
     ) -> np.ndarray:
         """Returns a vector for each text: [N, D] float32.
 
-        `pooling` is `mean`, over the tokens of a text, or `first`, the pooled first token; by
-        default that which the model was trained with, else `mean`. With `normalize` vectors have
-        length 1, by default if a folder of sentence-transformers says so. A text that is too long
-        loses its end. Raises `UserError` for a text that is no string, an unknown pooling, or a
-        checkpoint without vocabulary or without the weights that pooling needs.
+        `pooling` is `mean`, over the tokens of a text, `cls`, the first token, or `pooler`, the
+        first token through the pooler; by default as the model was trained, else `mean`. With
+        `normalize` vectors have length 1, by default if a folder of sentence-transformers says so.
+        A text that is too long loses its end. Raises `UserError` for a text that is no string, an
+        unknown pooling, or a checkpoint without vocabulary or without the weights that pooling
+        needs.
         """
         pooling = self.run_config.pooling if pooling is None else pooling
         if normalize is None:
             normalize = bool(self.checkpoint.vectors.normalize)
         require_choice("pooling", pooling, POOLINGS)
         pooler = weight_names.parts(self.config)[weight_names.POOLER]
-        if pooling == "first" and not pooler.keys() <= self.checkpoint.weights.keys():
-            raise UserError(f"{self.checkpoint.source} has no pooler: take pooling='mean'.")
+        if pooling == "pooler" and not pooler.keys() <= self.checkpoint.weights.keys():
+            raise UserError(f"{self.checkpoint.source} has no pooler. Use pooling='mean' or 'cls'.")
         rows = arguments.as_tuples(texts, 1)
         if not rows:
             return np.zeros((0, self.config.hidden_size), np.float32)

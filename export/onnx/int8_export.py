@@ -73,7 +73,7 @@ def _write(source: EvaluatedModel, graph: str, card: list[str], folder: str) -> 
     path = os.path.join(folder, GRAPH)
     tf.io.gfile.makedirs(os.path.dirname(path))
     files.write_bytes(path, files.read_bytes(graph, "graph"))
-    if source.exported.options.kind in onnx_folder.CLASS_NAMES:
+    if source.exported.options.kind in onnx_folder.CLASS_ENDS:
         onnx_folder.write_config(source.finetuned.checkpoint, source.exported, folder)
     markdown.write(os.path.join(folder, model_card.NAME), card)
     files.write_hashes(folder, files.list_files(folder))

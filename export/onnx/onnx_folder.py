@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from albert_tf import files, folders, markdown
 from albert_tf.checkpoints import hugging_face, hugging_face_vocabulary
-from albert_tf.checkpoints.hugging_face import CLASSES
+from albert_tf.checkpoints.hugging_face_architectures import CLASSES
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.export import export_source, model_card
@@ -29,7 +29,7 @@ from albert_tf.train_config import SentenceVectors
 
 GRAPH = "onnx/model.onnx"
 # The class of transformers that has the head of a kind of model.
-CLASS_NAMES = {kind: name for name, known in CLASSES.items() for kind in known.kinds}
+CLASS_ENDS = {kind: end for end, known in CLASSES.items() for kind in known.kinds}
 _OPTIMUM = """\
 from optimum.onnxruntime import {auto}
 
@@ -50,7 +50,7 @@ def export(source: SourceConfig, folder: str) -> str:
     config = ExportConfig(source=source, text=False)
     checkpoint, task, run_config = export_source.read_source(source)
     model = export_source.choose(config, checkpoint, task, inference.run_all_layers(run_config))
-    if (kind := model.options.kind) not in CLASS_NAMES:
+    if (kind := model.options.kind) not in CLASS_ENDS:
         raise UserError(
             f"{model.source} is of kind {kind}: transformers has no such head, so that nothing "
             "would load its ONNX. Fine-tune with --set null_answer=null_score for one that it has."
@@ -86,7 +86,7 @@ def write_config(checkpoint: ModelCheckpoint, model: ExportedModel, folder: str)
     if labels:  # which may not be the labels of the run
         task = {"task": task_table.OWN, "kind": kind, "labels": labels}
         exported = dataclasses.replace(exported, run={**checkpoint.run, "task": task})
-    values = hugging_face.make_config(exported, CLASS_NAMES[kind])
+    values = hugging_face.make_config(exported, CLASS_ENDS[kind])
     files.write_json(os.path.join(folder, hugging_face.CONFIG), values)
     hugging_face_vocabulary.write(exported, folder)
 
@@ -95,8 +95,8 @@ def _list_sections(
     model: ExportedModel, path: str, title: str, *, largest: float, difference: float
 ) -> Iterator[str]:
     """Yields the sections of the card."""
-    class_name = CLASS_NAMES[model.options.kind]
-    auto = class_name.removeprefix("AlbertFor").replace("AlbertModel", "FeatureExtraction")
+    end = CLASS_ENDS[model.options.kind]
+    auto = end.removeprefix("For").replace("Model", "FeatureExtraction")
     megabytes = tf.io.gfile.stat(path).length / 1e6
     form = f"as float32 ONNX for ONNX Runtime, `optimum` and `transformers.js`, {megabytes:.2f} MB"
     yield from model_card.introduce(title, model, form)
@@ -115,4 +115,4 @@ def _list_sections(
         f"{model.config.max_position_embeddings} tokens."
     )
     yield markdown.code(_OPTIMUM.format(auto=f"ORTModelFor{auto}"), "python")
-    yield markdown.code(_TRANSFORMERS_JS.format(use=CLASSES[class_name].use), "js")
+    yield markdown.code(_TRANSFORMERS_JS.format(use=CLASSES[end].use), "js")

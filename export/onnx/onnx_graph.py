@@ -215,8 +215,10 @@ def _encode(graph: _Graph) -> dict[str, str]:
 
 def _embed(graph: _Graph) -> dict[str, str]:
     x = graph.encode()
-    if graph.options.pooling == "first":
+    if graph.options.pooling == "pooler":
         vectors = graph.pool(x)
+    elif graph.options.pooling == "cls":
+        vectors = graph.add("Gather", x, np.array(0, np.int64), axis=1)
     else:
         mask = graph.add("Cast", graph.read("attention_mask"), to=TensorProto.FLOAT)
         mask = graph.add("Unsqueeze", mask, _ints(2))

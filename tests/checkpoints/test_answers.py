@@ -46,11 +46,11 @@ TASKS = {
     "tags": ("token_classification", TAGS, {"model": "token_classifier"}, TEXTS, {}),
     "answers": ("span", (), SPANS, QUESTIONS, {"max_answer_length": 2, "doc_stride": 4}),
     "none": ("span_or_none", (), SPANS, QUESTIONS, {"null_answer": "null_score"}),
-    "embedding": ("sentence_embedding", (), {"model": "bare"}, TEXTS, {"pooling": "first"}),
+    "embedding": ("sentence_embedding", (), {"model": "bare"}, TEXTS, {"pooling": "pooler"}),
 }
 VECTORS = {
     "pretrained": {},
-    "vectors": {"pooling": "first", "normalize": True, "max_seq_length": 7},
+    "vectors": {"pooling": "pooler", "normalize": True, "max_seq_length": 7},
     "mean": {"pooling": "mean", "max_seq_length": 9},
 }
 CASED = {"lower_case": False, "keep_accents": True}

@@ -133,7 +133,7 @@ def test_without_a_network_the_cache_is_named(site, monkeypatch):
     ("config", "message"),
     [
         ('{"registered_name": "keras_hub>AlbertBackbone"}', "is a preset of Keras Hub, which is"),
-        ('{"model_type": "bert"}', "model_type is 'bert', not 'albert'"),
+        ('{"model_type": "roberta"}', "model_type: 'roberta' is not one of albert, bert"),
         (None, r"has no config\.json: it is not a model"),
         ("{", "is not JSON"),
     ],

@@ -94,7 +94,7 @@ def test_the_head_of_squad_2_is_refused_in_one_line(tmp_path, vocabulary):
 def test_labels_that_do_not_fit_the_head_are_not_written():
     made = tiny_checkpoints.make(model="classifier")
     made = dataclasses.replace(made, run={"task": {"task": "rte", "labels": ["no", "yes"]}})
-    values = hugging_face.make_config(made, "AlbertForSequenceClassification")
+    values = hugging_face.make_config(made, "ForSequenceClassification")
     assert values["id2label"]["4"] == "LABEL_4"
 
 

@@ -29,8 +29,12 @@ CASES = [
     (SPIECE, {"keep_accents": True, "unicode_form": "NFC"}, ["unicode_form 'NFC'"]),
     (SPIECE, {"unicode_form": "none"}, ["unicode_form 'none'"]),
     (SPIECE, {"unicode_form": "NFKC", "compat": "hf"}, ["unicode_form 'NFKC'", "compat 'hf'"]),
-    (WORDPIECE, {"lower_case": False, "keep_accents": False, "split_chinese": False}, []),
-    (WORDPIECE, {"compat": "hf"}, ["compat 'hf'"]),
+    (
+        WORDPIECE,
+        {"lower_case": False, "keep_accents": False, "split_chinese": False, "compat": "hf"},
+        [],
+    ),
+    (WORDPIECE, {}, ["compat 'google'"]),
 ]
 
 

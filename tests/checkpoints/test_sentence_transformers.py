@@ -14,7 +14,7 @@ from albert_tf.checkpoints import formats
 from albert_tf.train_config import SentenceVectors
 
 MEAN = SentenceVectors(pooling="mean", normalize=False, max_seq_length=16)
-FIRST = SentenceVectors(pooling="first", normalize=True, max_seq_length=7)
+FIRST = SentenceVectors(pooling="pooler", normalize=True, max_seq_length=7)
 MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
 TEXTS, POOLING = "sentence_bert_config.json", "1_Pooling/config.json"
 DENSE, NORMALIZE = "2_Dense/config.json", "3_Normalize/config.json"
@@ -92,7 +92,7 @@ def test_flags_replace_what_the_source_says(written, tmp_path):
         formats.convert(str(folder), str(tmp_path / target), to_format=name, vectors=vectors)
 
     convert("again", normalize=False, max_seq_length=9)
-    expected = SentenceVectors(pooling="first", normalize=False, max_seq_length=9)
+    expected = SentenceVectors(pooling="pooler", normalize=False, max_seq_length=9)
     assert formats.read(str(tmp_path / "again")).vectors == expected
     with one_line("--normalize is for --to_format=sentence_transformers"):
         convert("x", "albert_tf", normalize=False)
@@ -119,9 +119,9 @@ STATIC, LSTM = (f"sentence_transformers.models.{x}" for x in ("StaticEmbedding",
         (TEXTS, {"tokenizer_args": {"x": 1}}, "tokenizer_args is"),
         (TEXTS, {"other": None}, "the key 'other' is unknown here"),
         (POOLING, {"other": 1}, "the key 'other' is unknown here"),
-        (POOLING, {"pooling_mode_max_tokens": True}, r"pooling \['cls', 'max'\]"),
-        (POOLING, {"pooling_mode": "max"}, "pooling 'max' is not one of mean, cls"),
-        (POOLING, {"pooling_mode": "mean"}, "the mean token with a Dense layer is not a pooling"),
+        (POOLING, {"pooling_mode_max_tokens": True}, r"pooling: \['cls', 'max'\]"),
+        (POOLING, {"pooling_mode": "max"}, "pooling: 'max' is not one of mean, cls"),
+        (POOLING, {"pooling_mode": "mean"}, "the pooler is for the pooling cls, not mean"),
         (DENSE, {"use_residual": True}, "use_residual is True"),
         (DENSE, {"bias": False}, "bias is False"),
         (DENSE, {"module_input_name": "token_embeddings"}, "module_input_name is"),

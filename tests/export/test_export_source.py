@@ -149,7 +149,7 @@ def test_weights_that_are_not_understood_are_refused(added, message):
     checkpoint = tiny_exports.contents("encoder")
     weights = {**checkpoint.weights, added: np.zeros(2, np.float32)}
     checkpoint, config = dataclasses.replace(checkpoint, weights=weights), checkpoint.config
-    chosen = {"kind": "sentence_embedding", "pooling": "first"}
+    chosen = {"kind": "sentence_embedding", "pooling": "pooler"}
     options = model_kinds.Options(run_config=tiny_exports.settings(config), **chosen)
     with one_line(message):
         export_source.load(checkpoint, options)
@@ -173,7 +173,11 @@ EMBEDDING = {"kind": "sentence_embedding", "labels": ["a"]}
         ("classification", {"labels": ["a", "b\nc", "d"]}, "in one line: 'a, b.*nc, d'"),
         ("multiple_choice", {"overrides": ["max_qa_length=6"]}, "give --labels=A,B,C,D"),
         ("encoder", EMBEDDING, "--labels is for classification, .*_choice, .*, multi_label, not"),
-        ("encoder", {"kind": "encoder", "pooling": "first"}, "--pooling is for sentence_embedding"),
+        (
+            "encoder",
+            {"kind": "encoder", "pooling": "cls"},
+            "--pooling is for sentence_embedding",
+        ),
         ("encoder", {"kind": "encoder", "top_k": 5}, "--top_k is for fill_mask, not for encoder"),
         ("span", {"null_threshold": 1.0, **LENGTHS}, "--null_threshold is for .* have no answer"),
         ("encoder", {"kind": "encoder", "overrides": ["max_seq_length=99"]}, "99 is over"),

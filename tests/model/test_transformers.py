@@ -13,9 +13,9 @@ from optional import torch, transformers
 from albert_tf.checkpoints import (
     formats,
     hugging_face,
-    hugging_face_weights,
     model_checkpoint,
 )
+from albert_tf.checkpoints import hugging_face_architectures as architectures
 from albert_tf.model import albert_model, weight_names
 
 TOLERANCE = 2e-5
@@ -26,6 +26,7 @@ BASE = {
     "num_attention_heads": 12,
     "intermediate_size": 3072,
 }
+BERT = {"cross_layer_sharing": "none", "embedding_size": 8, "hidden_act": "gelu_erf"}
 CASES = {
     "tiny": {},
     "base": pytest.param(BASE, marks=pytest.mark.full),
@@ -34,6 +35,7 @@ CASES = {
     "odd": {"hidden_size": 15, "num_attention_heads": 3, "embedding_size": 5},
     "relu": {"hidden_act": "relu", "num_hidden_layers": 1},
     "erf": {"hidden_act": "gelu_erf"},
+    "bert": BERT,
 }
 for_each_case = pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
 
@@ -91,14 +93,17 @@ def assert_close(actual, expected):
 @for_each_case
 def test_the_outputs_of_pretraining_are_equal(tmp_path, changes):
     ours = write(tmp_path, changes)
-    theirs = load(transformers.AlbertForPreTraining, tmp_path)
+    is_bert = ours.config.is_bert
+    kind = transformers.BertForPreTraining if is_bert else transformers.AlbertForPreTraining
+    theirs = load(kind, tmp_path)
     batch = tiny.batch()
     with torch.no_grad():
         expected = theirs(**inputs(batch))
     outputs = ours(batch)
     logits = at_positions(batch, expected.prediction_logits.numpy())
     assert_close(outputs["masked_lm_logits"], logits)
-    assert_close(outputs["sentence_order_logits"], expected.sop_logits)
+    sentence = expected.seq_relationship_logits if is_bert else expected.sop_logits
+    assert_close(outputs["sentence_order_logits"], sentence)
 
 
 def test_the_gradients_are_equal(tmp_path):
@@ -117,7 +122,7 @@ def test_the_gradients_are_equal(tmp_path):
     theirs(**inputs(batch), labels=labels, sentence_order_label=sentence).loss.backward()
     _, gradients = tiny.loss_and_gradients(ours, batch)
     expected = {name: p.grad for name, p in theirs.named_parameters()}
-    names = hugging_face_weights.map_names(ours.albert.config)
+    names = architectures.map_names(ours.albert.config)
     assert len(gradients) == len(expected) == 80  # two groups of two blocks
     for name, gradient in gradients.items():
         actual = tf.convert_to_tensor(gradient).numpy()
@@ -136,6 +141,8 @@ KINDS = {
     "AlbertForSequenceClassification": {"num_labels": 5},
     "AlbertForTokenClassification": {"num_labels": 3},
 }
+KINDS |= {name.replace("Albert", "Bert"): options for name, options in KINDS.items()}
+KINDS["BertForNextSentencePrediction"] = {}
 SIZES = {
     "vocab_size": 11,
     "embedding_size": 6,
@@ -151,7 +158,8 @@ SIZES = {
 def saved_by_them(folder, kind, **options):
     """One of their models, every weight a random number, as they save it."""
     torch.manual_seed(0)
-    theirs = getattr(transformers, kind)(transformers.AlbertConfig(**SIZES, **options))
+    make_config = transformers.AlbertConfig if "Albert" in kind else transformers.BertConfig
+    theirs = getattr(transformers, kind)(make_config(**SIZES, **options))
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.normal_(std=0.4)
@@ -163,7 +171,8 @@ def saved_by_them(folder, kind, **options):
 def test_their_folders_go_through_every_format_to_the_bit(tmp_path, capsys, kind):
     theirs = saved_by_them(tmp_path / "hugging_face", kind, **KINDS[kind])
     source = "hugging_face"
-    for target in ("albert_tf", "google", "albert_tf", "hugging_face", "hugging_face"):
+    through = ["google", "albert_tf"] if "Albert" in kind else []
+    for target in ("albert_tf", *through, "hugging_face", "hugging_face"):
         path = tmp_path / f"{source}_{target}"
         formats.convert(str(tmp_path / source), str(path), to_format=target)
         assert ", missing 0, unexpected 0, mismatched 0\n" in capsys.readouterr().err

@@ -27,7 +27,7 @@ def write(tmp_path, vocabulary):
     return write
 
 
-@pytest.mark.parametrize(("pooling", "normalize"), [("mean", True), ("first", False)])
+@pytest.mark.parametrize(("pooling", "normalize"), [("mean", True), ("pooler", False)])
 def test_their_vectors_are_ours(write, pooling, normalize):
     folder = write(SentenceVectors(pooling=pooling, normalize=normalize, max_seq_length=7))
     theirs = sentence_transformers.SentenceTransformer(folder, device="cpu")

@@ -40,7 +40,7 @@ def test_training_evaluation_export_and_vectors(run, tmp_path, capsys):
     test = write_rows(tmp_path / "test.jsonl", make_rows(5))
     scored = (*VECTORS, "--label_column=score")
     files = (f"--train_file={train}", f"--dev_file={dev}")
-    assert not run(*scored, *files, "--negative_columns=no", "--set=pooling=first")
+    assert not run(*scored, *files, "--negative_columns=no", "--set=pooling=pooler")
     output = "".join(capsys.readouterr())
     assert "new: the head" not in output
     assert "own dev | spearman " in output
@@ -50,9 +50,9 @@ def test_training_evaluation_export_and_vectors(run, tmp_path, capsys):
     assert not run(*scored, f"--dev_file={test}", "--mode=eval", start=None)
     assert list(read(scores)["metrics"]) == ["mrr", "recall@1", "recall@5", "recall@10"]
     model = albert_tf.load(str(tmp_path / "run"))
-    assert (model.task.kind.name, model.run_config.pooling) == ("sentence_embedding", "first")
+    assert (model.task.kind.name, model.run_config.pooling) == ("sentence_embedding", "pooler")
     texts = [row["text"] for row in make_rows(5)] + ["한국어 é"]
-    first = model.embed(texts, pooling="first")
+    first = model.embed(texts, pooling="pooler")
     np.testing.assert_array_equal(model.embed(texts), first)
     assert np.abs(model.embed(texts, pooling="mean") - first).max() > 1e-3
     unit = model.embed(texts, normalize=True)
