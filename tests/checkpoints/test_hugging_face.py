@@ -245,6 +245,58 @@ def test_an_activation_means_what_its_version_means(capsys, theirs, version, our
     assert (warning in capsys.readouterr().err) is (version is None)
 
 
+BERT = {"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 10}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {"hidden_act": "gelu_erf", "vocab_size": 30522, "classifier_dropout_prob": 0.1}),
+        ({"hidden_dropout_prob": 0.2}, {"classifier_dropout_prob": 0.2}),
+        ({"classifier_dropout": 0.3}, {"classifier_dropout_prob": 0.3}),
+        ({"classifier_dropout": None}, {"classifier_dropout_prob": 0.1}),
+        ({"hidden_act": "gelu_new"}, {"hidden_act": "gelu"}),
+        ({"model_type": None}, {"num_hidden_layers": 12}),  # as older files of BioBERT
+        ({"use_cache": True, "gradient_checkpointing": False}, {"hidden_size": 8}),
+    ],
+)
+def test_the_config_of_a_bert(changes, expected):
+    values = {key: x for key, x in {**BERT, **changes}.items() if key != "model_type" or x}
+    config = hugging_face.to_config(values, "x")
+    assert config.is_bert
+    assert (config.embedding_size, config.num_groups("ffn")) == (8, 12)
+    assert expected.items() <= vars(config).items()
+    written = hugging_face.to_values(config) | {"model_type": "bert"}
+    assert hugging_face.to_config(written, "x") == config
+    assert not {"embedding_size", "num_hidden_groups", "cross_layer_sharing"} & written.keys()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"position_embedding_type": "relative_key"}, {"add_cross_attention": True}, {"is_decoder": 1}],
+)
+def test_a_bert_that_computes_something_else_is_refused(changes):
+    with one_line(f"{next(iter(changes))} is "):
+        hugging_face.to_config(BERT | changes, "x")
+
+
+def test_the_folder_of_a_bert(tmp_path):
+    pieces = ["[PAD]", *(f"x{i}" for i in range(56)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    sizes = {**tiny_checkpoints.SQUARE, "num_hidden_layers": 2, "cross_layer_sharing": "none"}
+    made = tiny_checkpoints.make(**sizes)
+    vocabulary = {"vocab.txt": "\n".join(pieces).encode(), "cleaning.json": b'{"compat": "hf"}'}
+    made = dataclasses.replace(made, vocabulary=vocabulary)
+    _, tensors = written(tmp_path, made)
+    query = "bert/encoder/transformer/group_1/inner_group_0/attention_1/self/query/kernel"
+    theirs = tensors["bert.encoder.layer.1.attention.self.query.weight"]
+    np.testing.assert_array_equal(theirs, made.weights[query].T)
+    values = json.loads((tmp_path / "config.json").read_text())
+    assert values["architectures"] == ["BertForPreTraining"]
+    tokenizer = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert tokenizer["tokenizer_class"] == "BertTokenizer"
+    tiny_checkpoints.assert_same(formats.read(str(tmp_path)), made)
+
+
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory, vocabulary):
     folder = tmp_path_factory.mktemp("classifier")
