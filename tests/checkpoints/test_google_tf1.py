@@ -1,6 +1,8 @@
 """Tests of reading and writing checkpoints of the published TensorFlow 1 code."""
 
 import json
+import string
+import zipfile
 
 import numpy as np
 import pytest
@@ -8,7 +10,22 @@ import tensorflow as tf
 import tiny_checkpoints
 from refusals import one_line
 
-from albert_tf.checkpoints import formats, google_tf1
+from albert_tf.checkpoints import formats, google_tf1, model_checkpoint
+
+BERT = {**tiny_checkpoints.SQUARE, "cross_layer_sharing": "none", "num_hidden_layers": 3}
+# Google's names of the layers in a BERT's block, as in its archives, and ours.
+BERT_LAYERS = {
+    "attention/self/query": "attention_1/self/query",
+    "attention/self/key": "attention_1/self/key",
+    "attention/self/value": "attention_1/self/value",
+    "attention/output/dense": "attention_1/output/dense",
+    "attention/output/LayerNorm": "LayerNorm",
+    "intermediate/dense": "ffn_1/intermediate/dense",
+    "output/dense": "ffn_1/intermediate/output/dense",
+    "output/LayerNorm": "LayerNorm_1",
+}
+# Of the multilingual and Chinese ones.
+DEAD = ("directionality", "pooler_type", "pooler_fc_size", "pooler_num_attention_heads")
 
 
 def published(folder, changes=None, prefix="", extra=None):
@@ -18,6 +35,68 @@ def published(folder, changes=None, prefix="", extra=None):
     tiny_checkpoints.save_v1(f"{folder}/model.ckpt-best", {**arrays, **(extra or {})})
     tiny_checkpoints.write_config(str(folder), made.config, cross_layer_sharing=None)
     return made
+
+
+def published_bert(folder, model=None, **changes):
+    """The folder of a BERT as Google publishes it; returns what it holds."""
+    made = tiny_checkpoints.make(model=model, **BERT)
+    names = {
+        f"bert/encoder/transformer/group_{i}/inner_group_0/{b}": f"bert/encoder/layer_{i}/{a}"
+        for i in range(3)
+        for a, b in BERT_LAYERS.items()
+    }
+    split = {name: name.rpartition("/") for name in made.weights}
+    arrays = {f"{names.get(a, a)}{b}{c}": made.weights[name] for name, (a, b, c) in split.items()}
+    tiny_checkpoints.save_v1(f"{folder}/bert_model.ckpt", arrays)
+    unknown = ("embedding_size", "num_hidden_groups", "inner_group_num", "cross_layer_sharing")
+    own = dict.fromkeys((*unknown, "classifier_dropout_prob"))
+    values = {"name": "bert_config.json", **own, **changes}
+    tiny_checkpoints.write_config(str(folder), made.config, **values)
+    return made
+
+
+@pytest.mark.parametrize("model", [None, "classifier", "squad1"])
+def test_a_published_bert_is_read_and_written_to_the_bit(tmp_path, model):
+    made = published_bert(tmp_path / "in", model, **dict.fromkeys(DEAD, 3))
+    with zipfile.ZipFile(tmp_path / "uncased_L-3_H-8_A-2.zip", "w") as archive:
+        for path in (tmp_path / "in").iterdir():
+            archive.write(path, f"uncased_L-3_H-8_A-2/{path.name}")
+    for path in ("in", "in/bert_model.ckpt", "uncased_L-3_H-8_A-2.zip"):
+        checkpoint = formats.read(str(tmp_path / path))
+        tiny_checkpoints.assert_same(checkpoint, made)
+    formats.convert(str(tmp_path / "in"), str(tmp_path / "out"), to_format="google")
+    theirs = [tf.train.load_checkpoint(f"{tmp_path}/{x}/bert_model.ckpt") for x in ("in", "out")]
+    shapes = [reader.get_variable_to_shape_map() for reader in theirs]
+    assert shapes[0] == shapes[1]
+    tiny_checkpoints.assert_same(formats.read(str(tmp_path / "out")), made)
+
+
+@pytest.mark.parametrize(("pieces", "is_cased"), [("Ab c", False), (string.ascii_uppercase, True)])
+def test_a_bert_keeps_case_if_its_vocabulary_has_capitals(tmp_path, pieces, is_cased):
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<S>", "<T>"]
+    rows = [*special, *pieces, *(f"x{i}" for i in range(61))][:61]
+    published_bert(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(rows) + "\n")
+    tokenizer = model_checkpoint.load_tokenizer(formats.read(str(tmp_path)))
+    assert tokenizer.config.lower_case != is_cased
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "albert_config.json"}, "has no bert_config.json: nothing else says how many"),
+        ({"hidden_act": "swish"}, "hidden_act: 'swish' is not one of gelu"),
+        ({"embedding_size": 6}, "embedding_size is 6; here it is always 8"),
+        (
+            {"num_hidden_layers": 2},
+            r"does not fit the model \(16 unexpected: bert/encoder/layer_2/",
+        ),
+    ],
+)
+def test_a_bert_that_is_not_read(tmp_path, changes, message):
+    published_bert(tmp_path / "in", **changes)
+    with one_line(message):
+        formats.convert(str(tmp_path / "in"), str(tmp_path / "out"))
 
 
 @pytest.mark.parametrize(
