@@ -7,7 +7,7 @@ needs operations that LiteRT lacks, and so do the checks of ids. A card is writt
 import os
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -90,26 +90,29 @@ def _open(content: bytes) -> Any:
     return interpreter.get_signature_runner(TOKEN_IDS)
 
 
-def convert(model: ExportedModel, quantize: str = "none") -> bytes:
+def convert(
+    model: ExportedModel, quantize: str = "none", *, outputs: Collection[str] = ()
+) -> bytes:
     """Returns the content of a .tflite file.
 
     Its signature `token_ids` has the inputs of the SavedModel's, int32 [1, S] (of C choices
     [1, C, S]; `masked_lm_positions` [1, PREDICTIONS]) with S the run's `max_seq_length`, and its
     outputs other than strings: for `label` and `choice` there are the probabilities.
-    Numbers are NaN where `input_mask` begins with 0. `quantize` is a key of `QUANTIZATIONS`.
+    Numbers are NaN where `input_mask` begins with 0. `quantize` is a key of `QUANTIZATIONS`. With
+    names in `outputs` there are no others.
     """
     shape = model.shape_ids(1, model.options.run_config.max_seq_length)
     shapes = {features.MASKED_LM_POSITIONS: [1, PREDICTIONS]}
     specs = {name: tf.TensorSpec(shapes.get(name, shape), tf.int32, name) for name in model.inputs}
 
     def compute(ids: Mapping[str, tf.Tensor]) -> Tensors:
-        outputs = model.compute_outputs(ids)
+        computed = model.compute_outputs(ids)
         # LiteRT has no op that refuses a request.
         is_right = model_inputs.is_padded_right(ids[features.INPUT_MASK])
         return {
             name: tf.where(is_right, x, np.nan) if x.dtype.is_floating else x
-            for name, x in outputs.items()
-            if x.dtype != tf.string
+            for name, x in computed.items()
+            if (name in outputs if outputs else x.dtype != tf.string)
         }
 
     making = tempfile.TemporaryDirectory(prefix="albert-litert-")

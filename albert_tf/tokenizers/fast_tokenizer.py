@@ -136,8 +136,17 @@ def make_pre_tokenizer(scheme: str, *, splits: bool) -> pre_tokenizers.PreTokeni
 
 def make_normalizer(config: TokenizerConfig, spec: proto.ModelProto) -> normalizers.Normalizer:
     """Ours (see `normalization.normalize`), then the model's own, after a ▁ for each part."""
+    steps = [normalizers.Prepend(_START), _collapse_spaces(), *list_changes(config, spec)]
+    if spec.remove_extra_whitespaces:
+        steps.append(_collapse_spaces())
+    steps.append(normalizers.Replace(Regex(rf" |\A\{_START}"), WORD_START))
+    return normalizers.Sequence(steps)
+
+
+def list_changes(config: TokenizerConfig, spec: proto.ModelProto) -> list[normalizers.Normalizer]:
+    """Returns the steps that change characters: ours, then the model's own."""
     loose, composed = normalization.get_forms(config)
-    steps = [normalizers.Prepend(_START), _collapse_spaces()]
+    steps: list[normalizers.Normalizer] = []
     if loose:
         steps.append(getattr(normalizers, loose)())
     if not config.keep_accents:
@@ -157,19 +166,18 @@ def make_normalizer(config: TokenizerConfig, spec: proto.ModelProto) -> normaliz
         steps.append(normalizers.Precompiled(spec.precompiled_charsmap))
         if len(change("\u1100\u1161")) == 1:
             steps.append(normalizers.NFKC())
-    if spec.remove_extra_whitespaces:
-        steps.append(_collapse_spaces())
-    steps.append(normalizers.Replace(Regex(rf" |\A\{_START}"), WORD_START))
-    return normalizers.Sequence(steps)
+    return steps
+
+
+def _collapse_spaces() -> normalizers.Normalizer:
+    return normalizers.Sequence([join_spaces("+"), normalizers.Strip(left=False)])
 
 
 @functools.cache
-def _collapse_spaces() -> normalizers.Normalizer:
-    """White space as `str.split` has it."""
+def join_spaces(number: str = "") -> normalizers.Normalizer:
+    """Makes spaces of white space as `str.split` has it; with "+", one of several."""
     spaces = "".join(c for c in map(chr, range(sys.maxunicode + 1)) if c.isspace())
-    return normalizers.Sequence(
-        [normalizers.Replace(Regex(f"[{re.escape(spaces)}]+"), " "), normalizers.Strip(left=False)]
-    )
+    return normalizers.Replace(Regex(f"[{re.escape(spaces)}]{number}"), " ")
 
 
 @functools.cache

@@ -186,6 +186,19 @@ def _make_charsmap(
     return spec.precompiled_charsmap
 
 
+def normalize_in_model(content: bytes, config: TokenizerConfig) -> bytes:
+    """Returns a SentencePiece model whose own table does what a config does to text.
+
+    No table knows that a sigma ends a word. Nor does a model cut digits before a comma.
+    """
+    model = proto.ModelProto.FromString(content)
+    spec = model.normalizer_spec
+    changes = fast_tokenizer.list_changes(config, spec)
+    normalizer = normalizers.Sequence([fast_tokenizer.join_spaces(), *changes])
+    spec.precompiled_charsmap = _make_charsmap(normalizer, ("``", "''"), ())
+    return model.SerializeToString()
+
+
 def _has_prefix(pre_tokenizer: Json | None, pieces: Sequence[str]) -> bool:
     """Returns whether a text begins with a ▁; `UserError` if words are not split at white space."""
     steps = _list_steps(pre_tokenizer, "pretokenizers")

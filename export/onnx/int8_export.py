@@ -14,7 +14,7 @@ from albert_tf import files, folders, markdown, provenance
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel
 from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 from albert_tf.errors import UserError
-from albert_tf.export import export_source, litert, model_card
+from albert_tf.export import export_source, litert, mediapipe_tasks, model_card
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.onnx import onnx_folder, onnx_runtime
@@ -79,7 +79,7 @@ def _write(source: EvaluatedModel, graph: str, card: list[str], folder: str) -> 
     files.write_hashes(folder, files.list_files(folder))
 
 
-def export_litert(arguments: Int8Arguments, output: str) -> None:
+def export_litert(arguments: Int8Arguments, output: str, *, for_mediapipe: bool = False) -> None:
     """Writes a model in int8 as a file for LiteRT, and its card; errors as of `export`."""
     source = read(arguments)
     records = read_records(source)
@@ -90,7 +90,11 @@ def export_litert(arguments: Int8Arguments, output: str) -> None:
         f"Its {choose_metric(source.dev)} on all {len(source.dev.examples)} examples of dev is "
         f"{after:.4g} in int8, and {before:.4g} in float32."
     )
-    litert.write(source.exported, contents[1], output, note)
+    content = contents[1]
+    if for_mediapipe:
+        content = mediapipe_tasks.convert(source.exported, "dynamic")
+        note = f"{mediapipe_tasks.NOTE}\n{note}"
+    litert.write(source.exported, content, output, note)
 
 
 def quantize(graph: str, target: str) -> str:
