@@ -52,6 +52,11 @@ class ExportConfig:
         None,
     )
     text: bool = setting("answer raw text, too; false: token ids alone", True)
+    signatures: str = setting(
+        "one: only token ids, with the outputs of the network, as Spark NLP reads a model",
+        "all",
+        choices=("all", "one"),
+    )
     max_text_bytes: int = setting(
         "longest text of a request, in UTF-8; a longer one is refused", MAX_TEXT_BYTES
     )

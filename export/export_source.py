@@ -90,7 +90,8 @@ def choose(
         top_k=config.source.top_k or Options.top_k,
         null_threshold=threshold,
         thresholds=thresholds if known and known.learn.has_label_thresholds else {},
-        text=config.text,
+        text=config.text and config.signatures == "all",
+        signatures=config.signatures,
         max_text_bytes=config.max_text_bytes,
     )
     return load(checkpoint, options)

@@ -112,6 +112,7 @@ def write(
     """
     versions = os.path.dirname(target)
     title, name = serving_api.make_model_name(versions), next(iter(signatures))
+    shown = [x for x in signatures if x != DEFAULT] or [DEFAULT]  # which is one of the others
     command = make_docker_command(versions, '"$(dirname "$PWD")"')
     inputs = "\n".join(_set_input(*item) for item in signatures[name].example.items())
     sections = [
@@ -127,7 +128,7 @@ def write(
         f"A text of more than {model.options.max_text_bytes} bytes in UTF-8 is refused, too."
         if model.options.text
         else "",
-        *(_describe_signature(x, title, signatures, functions) for x in signatures if x != DEFAULT),
+        *(_describe_signature(x, title, signatures, functions) for x in shown),
         "## From Python, by gRPC",
         "Needs `pip install tensorflow-serving-api`.",
         markdown.code(_PYTHON.format(title=title, signature=name, inputs=inputs), "python"),
@@ -216,12 +217,13 @@ def _describe_type(spec: tf.TensorSpec) -> str:
 def _make_rest_body(name: str, signatures: Mapping[str, Signature]) -> str:
     """Returns the JSON of a request by REST to a signature."""
     signature = signatures[name]
-    ids = signatures[TOKEN_IDS].example
-    example = {key: tf.nest.flatten(_to_list(x)) for key, x in ids.items()}
     body: dict[str, Any]
     if _SERIALIZED not in signature.inputs:
         body = {"inputs": {key: _to_list(x) for key, x in signature.example.items()}}
-    elif signature.method == PREDICT:
+        return json.dumps({"signature_name": name, **body}, ensure_ascii=False)
+    ids = signatures[TOKEN_IDS].example
+    example = {key: tf.nest.flatten(_to_list(x)) for key, x in ids.items()}
+    if signature.method == PREDICT:
         content = base64.b64encode(features.to_example(example)).decode()
         body = {"inputs": {_SERIALIZED: [{"b64": content}]}}
     else:

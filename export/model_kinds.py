@@ -28,6 +28,7 @@ class Options(ReplyOptions):
         has_pairs: whether the classified texts are pairs; None if unknown.
         dtype: of the matrices and their products. LayerNorm, softmax and outputs stay float32.
         text: whether there are signatures of raw text.
+        signatures: `all`, or `one` of token ids with the outputs of the network.
         max_text_bytes: longest text of a request, in UTF-8; a longer one is refused.
     """
 
@@ -35,6 +36,7 @@ class Options(ReplyOptions):
     has_pairs: bool | None = None
     dtype: str = "float32"
     text: bool = True
+    signatures: str = "all"
     max_text_bytes: int = MAX_TEXT_BYTES
 
 

@@ -42,16 +42,21 @@ def make_signatures(model: ExportedModel) -> dict[str, Signature]:
 
     Raises `UserError` as `make_text_signatures` does.
     """
-    specs = token_ids.make_specs(model.inputs, model.answer.rank)
+    specs, ids = token_ids.make_specs(model.inputs, model.answer.rank), _make_example_ids(model)
+    is_raw = model.options.signatures == "one"
 
     def compute(batch: Mapping[str, tf.Tensor]) -> Tensors:
         checked = {**batch, **token_ids.check(batch, model.config)}
         with xla.trace_options(checks_values=False):
+            if is_raw:
+                outputs = model.answer.apply(model.network, checked, model.options)
+                return {name: x for name, x in outputs.items() if name not in specs}
             return model.compute_outputs(checked)
 
+    if is_raw:
+        return {serving_api.DEFAULT: Signature(specs, compute, ids)}
     answer = tf.function(compute, input_signature=[specs], autograph=False)
     signatures = make_text_signatures(model, answer) if model.options.text else {}
-    ids = _make_example_ids(model)
     signatures[serving_api.TOKEN_IDS] = Signature(specs, answer, ids)
     method = model.answer.method
     name, path = method or serving_api.EXAMPLES, f"tensorflow/serving/{method or 'predict'}"
