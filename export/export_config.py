@@ -8,7 +8,8 @@ from albert_tf.settings import AnyFloat, overrides_setting, setting, which_setti
 from albert_tf.train_config import POOLINGS
 
 DTYPES = ("float32", "bfloat16")
-# The keys of `litert.OPTIMIZATIONS`.
+# The keys of `onnx_folder.LAYOUTS` and `litert.QUANTIZATIONS`.
+LAYOUTS = ("hub", "root")
 QUANTIZATIONS = ("none", "dynamic", "float16")
 KIND_NAMES = tuple(task_table.MODELS)
 

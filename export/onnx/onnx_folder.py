@@ -1,6 +1,6 @@
 """Writes a model as a folder of ONNX that optimum and transformers.js load, checked by running it.
 
-    onnx/model.onnx         the graph of `onnx_graph`
+    onnx/model.onnx         the graph of `onnx_graph`, or model.onnx (see `LAYOUTS`)
     config.json             as of transformers, with the labels
     tokenizer.json, ...     the vocabulary, if it has one that transformers reads
     MODEL.md, sha256.json
@@ -27,7 +27,8 @@ from albert_tf.kinds import task_table
 from albert_tf.tasks import inference
 from albert_tf.train_config import SentenceVectors
 
-GRAPH = "onnx/model.onnx"
+# {layout: the path of the graph}
+LAYOUTS = {"hub": "onnx/model.onnx", "root": "model.onnx"}
 # The class of transformers that has the head of a kind of model.
 CLASS_ENDS = {kind: end for end, known in CLASSES.items() for kind in known.kinds}
 _OPTIMUM = """\
@@ -40,8 +41,8 @@ import {{ pipeline }} from "@huggingface/transformers";
 const model = await pipeline("{use}", "FOLDER", {{ dtype: "fp32" }});"""
 
 
-def export(source: SourceConfig, folder: str) -> str:
-    """Writes the folder: whole, or not at all; returns it.
+def export(source: SourceConfig, folder: str, layout: str = "hub") -> str:
+    """Writes the folder: whole, or not at all; returns it. `layout` is a key of `LAYOUTS`.
 
     Raises `UserError` if it exists; errors as of `export_source.read`; or the kind has no class in
     transformers, a package is missing, or ONNX Runtime gives other outputs.
@@ -57,7 +58,7 @@ def export(source: SourceConfig, folder: str) -> str:
         )
     onnx_runtime.require_packages()
     with folders.replacing(folder) as temporary:
-        path = save_graph(model, temporary)
+        path = save_graph(model, temporary, LAYOUTS[layout])
         largest, difference = onnx_runtime.check(model, path)
         write_config(checkpoint, model, temporary)
         title = os.path.basename(folder.rstrip("/"))
@@ -67,11 +68,11 @@ def export(source: SourceConfig, folder: str) -> str:
     return folder
 
 
-def save_graph(model: ExportedModel, folder: str) -> str:
+def save_graph(model: ExportedModel, folder: str, name: str = LAYOUTS["hub"]) -> str:
     """Writes the graph into a folder; returns its path."""
     from albert_tf.export.onnx import onnx_graph
 
-    path = os.path.join(folder, GRAPH)
+    path = os.path.join(folder, name)
     tf.io.gfile.makedirs(os.path.dirname(path))
     graph = onnx_graph.make(model, onnx_runtime.list_inputs(model).values())
     files.write_bytes(path, graph.SerializeToString())

@@ -14,6 +14,7 @@ from albert_tf.kinds import task_table
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
+from albert_tf.export.export_config import SourceConfig  # noqa: E402
 from albert_tf.export.onnx import onnx_folder, onnx_graph, onnx_runtime  # noqa: E402
 
 PROGRAM = ROOT / "bin/export --format=onnx"
@@ -43,6 +44,21 @@ def test_outputs_are_those_of_the_network(kind, tmp_path):
         outputs = onnx_runtime.run(session, onnx_runtime.to_inputs(model, ids))
         outputs = {k: x.astype(np.int32) if "index" in k else x for k, x in outputs.items()}
         tiny_exports.assert_same(outputs, tiny_exports.expected(model, ids))
+
+
+def test_vector_stores_find_the_graph_and_the_vectors_of_tokens(tmp_path, vocabulary):
+    """pymilvus-model and fastembed take the mean of the first output by themselves."""
+    source = SourceConfig(
+        checkpoint=tiny_exports.write_checkpoint(tmp_path / "in", "encoder", vocabulary),
+        kind="sentence_embedding",
+    )
+    folder = onnx_folder.export(source, str(tmp_path / "out"), "root")
+    session = onnx_runtime.open_session(os.path.join(folder, "model.onnx"))
+    assert [x.name for x in session.get_inputs()] == IDS
+    assert session.get_outputs()[0].name == "last_hidden_state"
+    with open(os.path.join(folder, "tokenizer_config.json")) as file:
+        assert json.load(file)["model_max_length"] == 16
+    assert os.path.exists(os.path.join(folder, "tokenizer.json"))
 
 
 CHANGES = [
