@@ -1,8 +1,9 @@
 """Reads the weights of folders of `transformers`, and translates their names and ours.
 
-The files are of safetensors or of PyTorch, whole or in shards; the code that a pickle may hold is
-not run. Their linear layers are transposed; they map embeddings to the hidden size even if the two
-sizes are equal, where the published code has no mapping. Names: see `hugging_face_architectures`.
+The files are of safetensors or of PyTorch, whole or in shards, or `tf_model.h5`; the code that a
+pickle may hold is not run. Their linear layers are transposed; they map embeddings to the hidden
+size even if the two sizes are equal, where the published code has no mapping. Names: see
+`hugging_face_architectures`.
 """
 
 import io
@@ -20,7 +21,7 @@ from absl import logging
 
 from albert_tf import files
 from albert_tf.checkpoints import hugging_face_architectures as architectures
-from albert_tf.checkpoints import model_checkpoint, tf_checkpoint
+from albert_tf.checkpoints import hugging_face_h5, model_checkpoint, tf_checkpoint
 from albert_tf.checkpoints.hugging_face_architectures import Architecture
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
@@ -29,7 +30,8 @@ from albert_tf.model import weight_names
 
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 # What a folder of transformers has one of.
-NAMES = sorted({SAFETENSORS, PICKLE, f"{SAFETENSORS}.index.json", f"{PICKLE}.index.json"})
+_INDICES = f"{SAFETENSORS}.index.json", f"{PICKLE}.index.json"
+NAMES = sorted({SAFETENSORS, PICKLE, *_INDICES, hugging_face_h5.NAME})
 Arrays = dict[str, np.ndarray]
 _TYPES: dict[str, Any] = {
     "F16": np.float16,
@@ -55,7 +57,12 @@ def read_folder(folder: str) -> tuple[str, Arrays]:
 
     Raises `UserError` if there are none, or they are damaged.
     """
-    for name, reader in {SAFETENSORS: read_safetensors, PICKLE: read_pickle}.items():
+    readers = {
+        SAFETENSORS: read_safetensors,
+        PICKLE: read_pickle,
+        hugging_face_h5.NAME: hugging_face_h5.read,
+    }
+    for name, reader in readers.items():
         path = os.path.join(folder, name)
         if tf.io.gfile.exists(path):
             arrays = reader(path)
@@ -63,6 +70,7 @@ def read_folder(folder: str) -> tuple[str, Arrays]:
             arrays = _read_shards(path, reader)
         else:
             continue
+        arrays = hugging_face_h5.translate(arrays)
         # Files of older versions have TensorFlow's names of LayerNorm, as transformers knows.
         for old, new in ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias")):
             arrays = {re.sub(old, new, name): array for name, array in arrays.items()}
