@@ -13,7 +13,7 @@ from albert_tf.errors import UserError, find_remedy, reason, require, require_ch
 
 # A repository, perhaps with a file of weights in it and a revision.
 _NAME = re.compile(
-    r"(?P<name>[A-Za-z0-9][\w.-]*/[\w.-]+)(/(?P<file>[\w.-]+\.bin))?(@(?P<revision>.+))?",
+    r"(?P<name>[A-Za-z0-9][\w.-]*/[\w.-]+)(/(?P<file>[\w.-]+\.(?:bin|h5)))?(@(?P<revision>.+))?",
     re.ASCII,
 )
 # The files that the formats read; folders with a number belong to sentence-transformers.
@@ -32,9 +32,9 @@ def resolve(source: str) -> str:
     """Returns the local path of a checkpoint; downloads a repository, once.
 
     A name is OWNER/NAME or OWNER/NAME@REVISION, of which weights are read as safetensors. Others
-    are read where their file is named: OWNER/NAME/pytorch_model.bin. What exists here has
-    precedence, but not over hf://OWNER/NAME or https://huggingface.co/OWNER/NAME. Other URLs stay
-    as they are.
+    (.bin, .h5) are read where their file is named: OWNER/NAME/pytorch_model.bin. What exists here
+    has precedence, but not over hf://OWNER/NAME or https://huggingface.co/OWNER/NAME. Other URLs
+    stay as they are.
 
     Raises `UserError` if the download fails, or the repository has another model.
     """

@@ -146,7 +146,7 @@ def test_another_model_is_not_downloaded(site, config, message):
     assert not any("safetensors" in path for path in site.requests)
 
 
-def test_pickles_are_read_where_they_are_named(site):
+def test_other_weights_are_read_where_they_are_named(site):
     (site.folder / NAME / "model.safetensors").unlink()
     with one_line(rf"has no model\.safetensors\..*{NAME}/pytorch_model\.bin"):
         formats.read(NAME)
@@ -154,6 +154,7 @@ def test_pickles_are_read_where_they_are_named(site):
     folder = hub.resolve(f"{NAME}/pytorch_model.bin@v1")
     assert {*os.listdir(folder)} >= {"config.json", "spiece.model", "pytorch_model.bin"}
     assert not any(".h5" in path for path in site.requests)
+    assert "tf_model.h5" in os.listdir(hub.resolve(f"{NAME}/tf_model.h5"))
     with one_line(r"has no flax\.bin"):
         formats.read(f"{NAME}/flax.bin")
 
