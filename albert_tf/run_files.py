@@ -39,6 +39,7 @@ class SplitMetrics(_SplitMetrics, total=False):
         labels: {label: {metric: score}} of tasks with labels.
         thresholds: tuned on dev: of several labels, or of null odds, for the F1 that is served.
         patience: with heads after each layer, the one with which all is predicted.
+        teacher: of dev, its `source`, its score, and the `agreement` of the model with it.
         exits: of dev, the score and the mean number of layers with each patience.
     """
 
@@ -46,6 +47,7 @@ class SplitMetrics(_SplitMetrics, total=False):
     labels: dict[str, Numbers]
     thresholds: Numbers
     patience: int
+    teacher: dict[str, str | int | float]
     exits: list[Numbers]
 
 

@@ -277,6 +277,12 @@ class FinetuneConfig(TrainConfig, Lengths):
         "classification, by the weight of a label that applies",
         (),
     )
+    teacher_weight: Annotated[float, Meta(ge=0, le=1)] = setting(
+        "share of the teacher's answers in the loss; the rest is of the labels", 0.7
+    )
+    teacher_temperature: AboveZero = setting(
+        "one of several labels: softens both probabilities before they are compared", 2.0
+    )
     early_exit: bool = setting(
         "one answer per text: learn a head after each layer, so that prediction can stop when "
         "several in a row agree",

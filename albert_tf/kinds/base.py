@@ -50,11 +50,13 @@ class Example(NamedTuple):
             each choice; of embeddings a text, its counterpart, and any texts that are none.
         label: one of the task's, a number where it has none, or of several labels those that
             apply; None if it is unknown.
+        teacher: the probability of each label, or a value, that a teacher gives; None without.
     """
 
     id: str
     texts: tuple[str, ...]
     label: Label | None
+    teacher: tuple[float, ...] | None = None
 
 
 class Records(NamedTuple):
@@ -224,6 +226,23 @@ class Task:
         return model, model.trained_weights()
 
 
+class Teacher(NamedTuple):
+    """A fine-tuned model from whose answers another one learns.
+
+    Attributes:
+        source: its name, for messages and reports.
+        identity: a hash of all that its answers depend on.
+        task: its task.
+        answer: N rows of texts -> [N, C] probabilities in the order of the task's labels, or [N, 1]
+            values.
+    """
+
+    source: str
+    identity: str
+    task: Task
+    answer: Callable[[Sequence[tuple[str, ...]]], np.ndarray]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSplit:
     """One split of a task, and where to read it.
@@ -234,6 +253,7 @@ class TaskSplit:
         input_file: a file to read in place of the one in `source.data_dir`; of RACE a pattern.
         source: of the files.
         holds_out: whether train and dev are of one file, of which dev is a tenth.
+        teacher: a model that answers the examples, too.
     """
 
     task: Task
@@ -241,8 +261,26 @@ class TaskSplit:
     input_file: str | None = None
     source: DataSource = dataclasses.field(default_factory=DataSource)
     holds_out: bool = False
+    teacher: Teacher | None = None
 
     @property
     def is_test(self) -> bool:
-        """Whether examples may lack labels."""
         return self.name.startswith("test")
+
+    @property
+    def is_taught(self) -> bool:
+        """Whether a teacher answers examples to train on."""
+        return self.name == "train" and bool(self.teacher or self.source.columns.teacher)
+
+    @property
+    def may_lack_labels(self) -> bool:
+        """Whether a row of the file may lack its label; it is none that is held out."""
+        return self.is_test or self.is_taught or (self.name == "dev" and self.holds_out)
+
+    def parse_label(self, text: str, place: str) -> Label:
+        """Returns the label that a text is; errors as of `Task.parse_label`."""
+        labels = self.task.labels
+        if self.teacher and labels and text not in labels:
+            name = f"the teacher {self.teacher.source}"
+            raise task_rows.unknown_label(place, text, labels, name)
+        return self.task.parse_label(text, place)

@@ -23,6 +23,7 @@ class ClassificationLearn(Learn):
 
     metrics = ("accuracy",)
     has_class_weights = True
+    has_teacher = True
 
     def sum_losses(
         self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
@@ -35,6 +36,12 @@ class ClassificationLearn(Learn):
         return losses.classification_sums(
             self.kind, outputs["logits"], labels, weights, class_weights
         )
+
+    def compare_with_teacher(self, logits: Any, answers: Any, temperature: float) -> Any:
+        """The divergence of softened probabilities, as Hinton et al. 2015."""
+        from albert_tf.model import losses
+
+        return losses.softened_divergence(logits, answers, temperature)
 
     def list_types(self, labels: Sequence[str]) -> Sequence[str]:
         return labels

@@ -78,7 +78,7 @@ class Data:
     @property
     def has_plain_tables(self) -> bool:
         """Tells whether a table has only columns of texts and one column of labels."""
-        return self.columns == ("second_text",)
+        return self.columns == ("second_text", "teacher")
 
     @property
     def reads_labels(self) -> bool:

@@ -21,6 +21,7 @@ from albert_tf.kinds.base import (
     Task,
     Tensors,
 )
+from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig
 
 
@@ -35,6 +36,7 @@ class Learn:
         is_percent: whether scores are percent.
         may_lack_predictions: whether an example without prediction is wrong, and no mistake.
         has_label_thresholds: whether labels are predicted by thresholds, tuned on dev.
+        has_teacher: whether it may learn from another model's answers, too.
     """
 
     kind: str
@@ -44,6 +46,7 @@ class Learn:
     is_percent: ClassVar[bool] = False
     may_lack_predictions: ClassVar[bool] = False
     has_label_thresholds: ClassVar[bool] = False
+    has_teacher: ClassVar[bool] = False
 
     def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
         """Returns the metrics of a task of the user's own."""
@@ -59,11 +62,12 @@ class Learn:
 
         def sums(outputs: Tensors, batch: Tensors) -> dict[str, Any]:
             weights = losses.example_weights(batch)
+            sum_all = self.sum_taught if features.TEACHER_OUTPUTS in batch else self.sum_losses
             if "exit_logits" not in outputs:
-                return self.sum_losses(outputs, batch, weights, config)
+                return sum_all(outputs, batch, weights, config)
             heads = tf.unstack(outputs["exit_logits"], axis=1)
             return losses.weigh_by_depth(
-                [self.sum_losses({"logits": x}, batch, weights, config) for x in heads]
+                [sum_all({"logits": x}, batch, weights, config) for x in heads]
             )
 
         return losses.loss_of_examples(self.list_losses(config), sums)
@@ -72,6 +76,26 @@ class Learn:
         self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
     ) -> dict[str, Any]:
         """Returns the sums of `Loss` over examples with weights [B]."""
+        raise NotImplementedError
+
+    def sum_taught(
+        self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
+    ) -> dict[str, Any]:
+        """Returns the sum of the loss of labels and of that of a teacher's answers.
+
+        Of an example without one of the two the other's part alone counts.
+        """
+        name, share = f"{self.kind}_loss", config.teacher_weight
+        known, answered = tf.unstack(batch[features.TARGET_WEIGHTS], axis=1)  # [B] each
+        own = self.sum_losses(outputs, batch, weights * known, config)[name]
+        errors = self.compare_with_teacher(
+            outputs["logits"], batch[features.TEACHER_OUTPUTS], config.teacher_temperature
+        )
+        taught = tf.reduce_sum(errors * weights * answered)
+        return {name: (1 - share) * own + share * taught}
+
+    def compare_with_teacher(self, logits: Any, answers: Any, temperature: float) -> Any:
+        """Returns the loss [B] of outputs [B, C] for the answers [B, C] of a teacher."""
         raise NotImplementedError
 
     def describe_constant(self, labels: Sequence[Any], values: Sequence[Any]) -> str | None:

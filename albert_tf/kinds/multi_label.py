@@ -43,7 +43,7 @@ class MultiLabelData(TextData):
             return None
         names = self.split_labels(row[split.source.columns.label], split.source, place)
         for name in names:
-            split.task.parse_label(name, place)
+            split.parse_label(name, place)
         return tuple(label for label in split.task.labels if label in names)
 
     def make_targets(self, tokens: features.TokenFeature, num_classes: int) -> features.Features:
@@ -62,6 +62,7 @@ class MultiLabelLearn(Learn):
     metrics = ("best_micro_f1", "best_macro_f1", "micro_f1", "macro_f1", "auc")
     has_class_weights = True
     has_label_thresholds = True
+    has_teacher = True
 
     def sum_losses(
         self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
@@ -79,6 +80,11 @@ class MultiLabelLearn(Learn):
             f"{self.kind}_loss": tf.reduce_sum(tf.reduce_mean(entropy, -1) * weights),
             f"{self.kind}_correct": tf.reduce_sum(tf.reduce_mean(correct, -1) * weights),
         }
+
+    def compare_with_teacher(self, logits: Any, answers: Any, temperature: float) -> Any:
+        """Questions of yes or no, to which the probabilities of the teacher are the answers."""
+        entropy = tf.nn.sigmoid_cross_entropy_with_logits(answers, logits)
+        return tf.reduce_mean(entropy, -1)
 
     def score(self, task: Task, gold: Gold, predictions: Predictions) -> base.Scores:
         """F1 of the labels as predicted, and with the thresholds that are best for these examples.

@@ -25,7 +25,7 @@ class MultipleChoiceData(TextData):
     lengths = ("max_qa_length",)
     crowded_text = "passage"
     has_several_sequences = True
-    columns = ("second_text", "choices")
+    columns = ("second_text", "choices", "teacher")
 
     def count_texts(self, task: Task) -> int:
         return 1 + len(task.labels)

@@ -36,6 +36,7 @@ class RegressionLearn(Learn):
     """Squared errors; correlations."""
 
     metrics: ClassVar[tuple[str, ...]] = ("pearson", "spearman")
+    has_teacher = True
 
     def make_loss(self, config: FinetuneConfig) -> Any:
         return super().make_loss(config)._replace(has_accuracy=False)
@@ -46,6 +47,10 @@ class RegressionLearn(Learn):
         """The squared errors."""
         errors = outputs["logits"][:, 0] - batch[features.LABEL_IDS][:, 0]
         return {f"{self.kind}_loss": tf.reduce_sum(tf.square(errors) * weights)}
+
+    def compare_with_teacher(self, logits: Any, answers: Any, temperature: float) -> Any:
+        """The squared errors."""
+        return tf.square(logits[:, 0] - answers[:, 0])
 
     def describe_constant(self, labels: Sequence[Any], values: Sequence[Any]) -> str | None:
         if np.ptp(values) < _CONSTANT_RANGE * np.ptp(labels):

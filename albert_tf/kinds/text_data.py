@@ -1,5 +1,6 @@
 """The data of kinds that read a whole text, or several, with one label or number for all of it."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -16,6 +17,7 @@ from albert_tf.records import features
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 
+_TOLERANCE = 0.02  # rounded probabilities add up to less or more than 1
 UNREADABLE = "unreadable"  # count of rows of which a third or more of the tokens are unknown
 
 
@@ -23,7 +25,7 @@ class TextData(Data):
     """Examples are of `base.Example`: by default a text or a pair of texts, and one label."""
 
     num_labels: ClassVar[int] = 2
-    columns: ClassVar[tuple[str, ...]] = ("second_text",)
+    columns: ClassVar[tuple[str, ...]] = ("second_text", "teacher")
 
     def count_texts(self, task: Task) -> int | None:
         return None if task.has_pairs is None else 1 + task.has_pairs
@@ -39,7 +41,8 @@ class TextData(Data):
             place = f"{path}, line {line}"
             if column not in row:
                 raise table_files.missing_column(column, list(row), place)
-            values += self.split_labels(row[column], source, place)
+            if not (source.columns.teacher and row[column] in ("", None)):
+                values += self.split_labels(row[column], source, place)
         labels = sorted(set(values))
         place = f"{path}: the column {column!r}"
         task_rows.check_labels_of_file(labels, place, self.num_labels)
@@ -69,7 +72,8 @@ class TextData(Data):
             advice = one if has_pairs else two
             raise UserError(f"--second_text_column: the task is of {advice}.")
         second = [columns.second_text] if columns.second_text else []
-        return [columns.text, *second, *columns.choices], None if split.is_test else columns.label
+        label = None if split.may_lack_labels else columns.label
+        return [columns.text, *second, *columns.choices], label
 
     def join_texts(self, texts: tuple[str, ...], columns: Columns) -> tuple[str, ...]:
         """Returns the texts of an example from those of a row."""
@@ -84,7 +88,53 @@ class TextData(Data):
         else:
             name = split.source.columns.label
             text = task_rows.to_label(row.get(name, ""), name, place)
-        return split.task.parse_label(text, place) if text else None
+        return split.parse_label(text, place) if text else None
+
+    def find_teacher(self, split: TaskSplit, known: Sequence[str], path: str) -> list[str]:
+        """Returns the columns of the teacher, in the order of the labels; [] without.
+
+        Only the table to train on must have them.
+        """
+        names, labels = split.source.columns.teacher, split.task.labels
+        if not names or not (split.is_taught or {*names} <= {*known}):
+            return []
+        table_files.find_columns(known, names, path)
+        found = [
+            min((x for x in names if x == label or x.endswith(f"_{label}")), key=len, default="")
+            for label in labels
+        ] or [*names]
+        number = len(labels) or 1
+        require(
+            all(found) and len({*found}) == len(names) == number,
+            f"--teacher_columns: {', '.join(names)} must be {number}, one for each label "
+            f"({', '.join(labels) or 'the value'}), whose name ends with the label, such as "
+            f"probability_{labels[0] if labels else 'x'}.",
+        )
+        return found
+
+    def read_teacher(
+        self, row: Mapping[str, Any], columns: Sequence[str], place: str
+    ) -> tuple[float, ...] | None:
+        """Returns the probabilities of the teacher, or its value; None if all cells are empty."""
+        cells = [row[x] for x in columns]
+        if all(cell in ("", None) for cell in cells):
+            return None
+        numbers = [
+            task_rows.parse_number(task_rows.text_or_number(cell, f"value of {x!r}", place))
+            for x, cell in zip(columns, cells, strict=True)
+        ]
+        is_sound = all(math.isfinite(x) for x in numbers)
+        if self.num_labels:
+            is_sound = is_sound and all(0 <= x <= 1 for x in numbers)
+        if self.num_labels > 1:  # one of them is right
+            is_sound = is_sound and abs(sum(numbers) - 1) < _TOLERANCE
+        kind = "probabilities that add up to 1" if self.num_labels > 1 else "probabilities"
+        require(
+            is_sound,
+            f"{place}: {', '.join(columns)} are {', '.join(map(str, cells))}: give "
+            f"{kind if self.num_labels else 'a number'}, or leave the cells empty.",
+        )
+        return tuple(numbers)
 
     def read(self, split: TaskSplit, path: str) -> list[Any]:
         columns = split.source.columns
@@ -93,6 +143,7 @@ class TextData(Data):
         texts, label = self.choose_columns(split, table.columns, path)
         needed = [*texts, columns.id, label]
         table_files.find_columns(table.columns, [x for x in needed if x is not None], path)
+        asked = self.find_teacher(split, table.columns, path)
         examples = []
         places: dict[str, str] = {}
         for number, (line, row) in enumerate(table.rows):
@@ -102,9 +153,14 @@ class TextData(Data):
                 task_rows.check_new_id(name, place, places)
                 values = tuple(task_rows.to_text(row[x], x, place) for x in texts)
                 known = self.read_label(row, label, split, place)
+                taught = self.read_teacher(row, asked, place) if asked else None
             except KeyError as error:  # objects of JSON lines may have different keys
                 raise table_files.missing_column(error.args[0], list(row), place) from None
-            examples.append(Example(name, self.join_texts(values, columns), known))
+            require(
+                not asked or (known, taught) != (None, None),
+                f"{place}: the row has neither a label nor a teacher's answer. Remove it.",
+            )
+            examples.append(Example(name, self.join_texts(values, columns), known, taught))
         return examples
 
     # Records.

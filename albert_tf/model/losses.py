@@ -69,6 +69,17 @@ def classification_sums(
     }
 
 
+def softened_divergence(logits, probabilities, temperature: float) -> tf.Tensor:
+    """[B, C] logits and a teacher's probabilities -> [B] T^2 KL(teacher || student), in nats.
+
+    Both are softened by the temperature T, as in Hinton et al. 2015, section 2.
+    """
+    least = tf.constant(1e-7, tf.float32)  # of a probability that is rounded to 0
+    teacher = tf.nn.log_softmax(tf.math.log(tf.maximum(probabilities, least)) / temperature)
+    student = tf.nn.log_softmax(tf.cast(logits, tf.float32) / temperature)
+    return temperature**2 * tf.reduce_sum(tf.exp(teacher) * (teacher - student), -1)
+
+
 def is_correct(logits, labels) -> tf.Tensor:  # [T, C], [T] -> [T] float32
     """1.0 where the highest logit is that of the label, else 0.0."""
     best = tf.argmax(logits, -1, output_type=labels.dtype)

@@ -1,5 +1,6 @@
 """The parts of fine-tuning: what a task learns, what a run reads, an evaluation with its files."""
 
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -9,12 +10,14 @@ from absl import logging
 
 from albert_tf import config_io, files, folders, run_files
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel
-from albert_tf.data_prep.task_data import task_cache, task_dataset
+from albert_tf.data_prep.task_data import task_cache, task_dataset, teaching
 from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import require
-from albert_tf.kinds.base import Task
+from albert_tf.kinds import task_table
+from albert_tf.kinds.base import Task, Teacher
 from albert_tf.objectives.objective import Objective
+from albert_tf.records import features
 from albert_tf.run_record import RunRecord
 from albert_tf.tasks import finetuned_model, inference, predictions, recipes
 from albert_tf.tasks.recipes import ConfigOverrides
@@ -38,19 +41,30 @@ def prepare(
     changes: ConfigOverrides,
     vocabulary: str | None,
     cache_dir: str,
+    *,
+    teacher: Teacher | None = None,
 ) -> tuple[Callable[..., Trainer], dict[str, TaskDataset]]:
     """Returns what makes the trainer of a folder and a strategy, and the datasets of the splits.
 
     Makes the records that the cache lacks. `paths` are {split: its file, if the user names it};
-    `names` are the splits to read, and dev is another one where there is a file of it.
+    `names` are the splits to read, and dev is another one where there is a file of it. A teacher
+    answers the examples of train and dev; labels that the user does not name are its own.
     """
     is_given = bool(data.source.data_dir or paths.get("train"))
     require(is_given, "there is no file of train: give --train_file or --data_dir.")
     if paths.get("dev") and paths["dev"] == paths["train"]:
         logging.warning("--dev_file is --train_file: its scores are of texts that are learnt.")
-    task, columns = task_cache.make_task(data, paths["train"]), data.source.columns
+    columns, is_own = data.source.columns, data.task == task_table.OWN
+    require(not (teacher and columns.teacher), "--teacher, or --teacher_columns: name one of them.")
+    if teacher and is_own and not data.labels and data.kind == teacher.task.kind.name:
+        data = dataclasses.replace(data, labels=teacher.task.labels)
+    task = task_cache.make_task(data, paths["train"])
+    if teacher:
+        teaching.check(teacher, task)
     has_dev = data.source.data_dir or paths.get("dev") or data.holds_out(paths)
     splits = {x: data.locate(task, x, paths) for x in (*names, *(["dev"] if has_dev else []))}
+    for name in {"train", "dev"} & splits.keys():
+        splits[name] = dataclasses.replace(splits[name], teacher=teacher)
     for split in splits.values():
         task_cache.find_files(split)  # a file that is missing need not wait for the others
     initial = start.checkpoint
@@ -98,16 +112,23 @@ def plan(
         make_evaluate=functools.partial(_make_evaluate, dev) if dev else None,
         explain=functools.partial(task_dataset.damaged_error, train),
     )
-    objective = make_objective(config, train.task, (dev or train).best_by)
+    objective = make_objective(
+        config, train.task, (dev or train).best_by, has_teacher="teacher" in settings
+    )
     return functools.partial(Trainer, config=config, objective=objective, data=data, start=start)
 
 
-def make_objective(config: FinetuneConfig, task: Task, best_by: str | None = None) -> Objective:
-    """Returns what a task learns."""
+def make_objective(
+    config: FinetuneConfig, task: Task, best_by: str | None = None, *, has_teacher: bool = False
+) -> Objective:
+    """Returns what a task learns; with a teacher, whose answers are in the records."""
+    loss, more = task.kind.learn.make_loss(config), {}
+    if has_teacher:  # of examples that may lack a label
+        loss, more = loss._replace(has_accuracy=False), features.taught(task.num_classes)
     return Objective(
-        loss=task.kind.learn.make_loss(config),
+        loss=loss,
         best_by=best_by or task.best_by,
-        list_features=lambda config: task.make_features(config.max_seq_length),
+        list_features=lambda config: {**task.make_features(config.max_seq_length), **more},
         make_model=task.make_model,
     )
 
@@ -196,6 +217,8 @@ def evaluate(
         predictions.warn_if_constant(task, examples, predicted, model.config.learning_rate)
         table = task.kind.learn.score_labels(task, examples, predicted)
         more |= {"labels": table, "thresholds": thresholds}
+        if taught := predictions.compare_with_teacher(task, examples, predicted):
+            more["teacher"] = {"source": dataset.manifest["settings"]["teacher"], **taught}
         content = {"task": task.name, **source, "num_examples": len(examples)}
         content |= {"metrics": scores, **{key: value for key, value in more.items() if value}}
         files.write_sealed(os.path.join(output_dir, run_files.metrics_file(name)), content)

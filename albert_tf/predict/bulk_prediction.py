@@ -124,7 +124,7 @@ def predict(
     version = find_version(model)
     loaded = None if version else export_source.read_source(source)
     identity = {
-        "model": _identify(source, loaded),
+        "model": identify(source, loaded),
         "inputs": inputs,
         "vectors": vectors,
         "columns": columns,
@@ -149,7 +149,7 @@ def predict(
     return counts["rows"]
 
 
-def _identify(source: SourceConfig, loaded: Loaded | None) -> str:
+def identify(source: SourceConfig, loaded: Loaded | None) -> str:
     """Returns a hash: of an export of its graph and of the index of its variables."""
     digest = hashlib.sha256()
     if loaded is None:

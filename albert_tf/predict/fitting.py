@@ -17,7 +17,7 @@ from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import UserError, require
 from albert_tf.kinds import task_table
-from albert_tf.kinds.base import Task
+from albert_tf.kinds.base import Task, Teacher
 from albert_tf.kinds.tables.task_rows import Columns, DataSource, are_quantities
 from albert_tf.pipelines import finetuning
 from albert_tf.predict import arguments
@@ -47,6 +47,8 @@ def fit(
     kind: str | None,
     folder: str,
     changes: Mapping[str, Any],
+    *,
+    teacher: Teacher | None = None,
 ) -> tuple[str, dict[str, float]]:
     """Trains in `folder`, or resumes there; returns the folder of the run and its scores on dev.
 
@@ -58,11 +60,16 @@ def fit(
     tables = {"train": (inputs, labels), **({"dev": dev} if dev else {})}
     paths = {split: os.path.join(folder, f"{split}.jsonl") for split in tables}
     for split, (texts, given) in tables.items():
-        columns = _write_table(paths[split], texts, given)
+        columns = _write_table(paths[split], texts, given, is_taught=teacher is not None)
     values = arguments.as_list(labels)
+    if teacher:
+        kind, values = kind or teacher.task.kind.name, [x for x in values if x is not None]
     kind, known = _choose_task(model, values, kind)
     require(
-        known is not None or kind != task_table.DEFAULT_KIND or len(_list_names(values)) != 1,
+        teacher is not None
+        or known is not None
+        or kind != task_table.DEFAULT_KIND
+        or len(_list_names(values)) != 1,
         "labels: all are the same. Give inputs of two labels or more.",
     )
     data = DataArguments(source=DataSource(columns=columns), kind=kind, labels=known or ())
@@ -74,7 +81,7 @@ def fit(
     with _naming_arguments(paths):
         cache, names = os.path.join(folder, "cache"), ["train", "dev"]
         make_trainer, datasets = finetuning.prepare(
-            data, paths, names, start, overrides, None, cache
+            data, paths, names, start, overrides, None, cache, teacher=teacher
         )
         is_finished = make_trainer(folder=run, strategy=strategy).run()
     if not is_finished:
@@ -150,13 +157,16 @@ def _choose_kind(labels: Sequence[Any]) -> str:
     return "regression" if is_quantity else task_table.DEFAULT_KIND
 
 
-def _write_table(path: str, inputs: Inputs, labels: Sequence[Any] | None) -> Columns:
+def _write_table(
+    path: str, inputs: Inputs, labels: Sequence[Any] | None, *, is_taught: bool
+) -> Columns:
     """Writes texts and their labels, if any, as JSON lines; returns the names of the columns."""
     rows, values = arguments.as_tuples(inputs, None), arguments.as_list(labels)
     require(bool(rows), "inputs: there are none. Give a list of texts, or of pairs.")
     has_pairs = len(rows[0]) == 2
     require(
-        has_pairs or labels is not None, "labels: pass one for each input; only pairs need none."
+        has_pairs or is_taught or labels is not None,
+        "labels: pass one for each input; only pairs need none.",
     )
     require(
         labels is None or len(values) == len(rows),

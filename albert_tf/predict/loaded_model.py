@@ -21,7 +21,7 @@ from albert_tf.export import export_source
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.model_kinds import ExportedModel, Options
 from albert_tf.kinds import task_table, token_lengths
-from albert_tf.kinds.base import TOKENS, Prediction, Records, Task
+from albert_tf.kinds.base import TOKENS, Prediction, Records, Task, Teacher
 from albert_tf.model import weight_names
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.model.weight_names import OPTIONAL, TASK_HEADS
@@ -213,6 +213,7 @@ class LoadedModel:
         *,
         dev: tuple[Inputs, Sequence[Any]] | None = None,
         kind: str | None = None,
+        teacher: "LoadedModel | str | None" = None,
         output_dir: str | None = None,
         epochs: float = FinetuneConfig.num_train_epochs,
         **changes: Any,
@@ -226,6 +227,8 @@ class LoadedModel:
                 labels; none of pairs whose vectors are to be alike.
             dev: inputs and labels to evaluate after each epoch; by default a tenth is held out.
             kind: of the task, if the labels do not tell.
+            teacher: a fine-tuned model, or its path, whose answers are learnt, too; the label of an
+                input may then be None.
             output_dir: folder of the run, which the same call resumes; by default a temporary one.
             epochs: passes over the inputs.
             changes: fields of `FinetuneConfig`, such as `learning_rate` or `train_batch_size`.
@@ -239,13 +242,36 @@ class LoadedModel:
             self._folder = tempfile.TemporaryDirectory(prefix="albert-fit-")
             output_dir = self._folder.name
         changes = {"num_train_steps": 0, "num_train_epochs": epochs, **changes}
-        model = fitting.Model(self._snapshot, self.task, self.run_config)
-        run, scores = fitting.fit(model, inputs, labels, dev, kind, output_dir, changes)
+        model = fitting.Model(self.snapshot, self.task, self.run_config)
+        rest = (dev, kind, output_dir, changes)
+        asked = load(teacher) if isinstance(teacher, str) else teacher
+        run, scores = fitting.fit(
+            model, inputs, labels, *rest, teacher=asked.as_teacher() if asked else None
+        )
         loaded = load(run)
         self._networks.clear()
         self.checkpoint, self.model = loaded.checkpoint, loaded.model
         self.task, self.run_config = loaded.task, loaded.run_config
         return scores
+
+    def as_teacher(self) -> Teacher:
+        """Returns what another model learns from; `UserError` unless it is fine-tuned."""
+        from albert_tf.predict import bulk_prediction
+
+        require(
+            "TF_CONFIG" not in os.environ,
+            "--teacher is not for several workers: write its answers with bin/predict, and name "
+            "their columns with --teacher_columns.",
+        )
+        checkpoint, task = self.snapshot(), self._require_task()
+        source = SourceConfig(checkpoint="")
+
+        def answer(rows: Sequence[tuple[str, ...]]) -> np.ndarray:
+            predictions = self.predict([row[0] if len(row) == 1 else row for row in rows])
+            return np.array([row.get("probabilities", [row["prediction"]]) for row in predictions])
+
+        identity = bulk_prediction.identify(source, (checkpoint, task, self.run_config))
+        return Teacher(checkpoint.source, identity, task, answer)
 
     def evaluate(self, inputs: Inputs, labels: Sequence[Any]) -> dict[str, float]:
         """Returns the scores of the predictions of labelled inputs, as `fit` takes them.
@@ -272,9 +298,9 @@ class LoadedModel:
         So do the programs: it holds the vocabulary, and of a fine-tuned model its task and scores.
         """
         folders.refuse_existing(folder)
-        formats.write_folder(self._snapshot(), folder)
+        formats.write_folder(self.snapshot(), folder)
 
-    def _snapshot(self) -> ModelCheckpoint:
+    def snapshot(self) -> ModelCheckpoint:
         """Returns the checkpoint with the weights that the model has now."""
         variables = weight_names.weights_by_name(self.model)
         weights = {
@@ -341,7 +367,7 @@ class LoadedModel:
             top_k=top_k,
         )
         config = ExportConfig(source=source, dtype=dtype, text=text)
-        exported = export_source.choose(config, self._snapshot(), self.task, self.run_config)
+        exported = export_source.choose(config, self.snapshot(), self.task, self.run_config)
         return model_versions.write(exported, to)
 
     def _require_task(self) -> Task:

@@ -27,6 +27,10 @@ NEXT_SENTENCE_LABELS = "next_sentence_labels"
 WORD_IDS = "word_ids"
 LABEL_IDS = "label_ids"
 P_MASK = "p_mask"
+# What a teacher says of an example: [C] probabilities, or its value; and [2] how much the label and
+# the teacher's answer count, 0.0 where an example lacks one.
+TEACHER_OUTPUTS = "teacher_outputs"
+TARGET_WEIGHTS = "target_weights"
 UNIQUE_IDS = "unique_ids"
 START_POSITIONS = "start_positions"
 END_POSITIONS = "end_positions"
@@ -110,6 +114,12 @@ def to_example(values: Mapping[str, Sequence[int] | Sequence[float] | np.ndarray
     }
     example = tf.train.Example(features=tf.train.Features(feature=feature))
     return example.SerializeToString(deterministic=True)
+
+
+def taught(num_outputs: int) -> Features:
+    """Returns {name: feature} of what a teacher adds to an example."""
+    sizes = {TEACHER_OUTPUTS: num_outputs, TARGET_WEIGHTS: 2}
+    return {name: tf.io.FixedLenFeature([size], tf.float32) for name, size in sizes.items()}
 
 
 def parse(

@@ -33,6 +33,8 @@ _LABELS = {
     features.NEXT_SENTENCE_LABELS,
     features.WORD_IDS,
     features.LABEL_IDS,
+    features.TEACHER_OUTPUTS,
+    features.TARGET_WEIGHTS,
     features.UNIQUE_IDS,
     features.START_POSITIONS,
     features.END_POSITIONS,

@@ -97,6 +97,29 @@ def score(
     return scores
 
 
+def compare_with_teacher(
+    task: Task, gold: Sequence[Mapping[str, Any]], predictions: Predictions
+) -> dict[str, float]:
+    """Returns the score of the teacher's answers, and in `agreement` how alike both predict.
+
+    That is the share of examples with the same prediction, or of values the metric itself. It is {}
+    unless each example has an answer.
+    """
+    if not all(example.get("teacher") for example in gold):
+        return {}
+    name, taught = task.best_by, {}
+    for example in gold:
+        values = example["teacher"]
+        member = {"prediction": values[0], "probabilities": values}
+        taught[example["id"]] = task.kind.answer.average([member], task.labels)
+    same = [taught[id_]["prediction"] == row["prediction"] for id_, row in predictions.items()]
+    agreement = sum(same) / len(same)
+    if not task.labels:
+        values = [{**example, "label": taught[example["id"]]["prediction"]} for example in gold]
+        agreement = score(task, values, predictions)[name]
+    return {name: score(task, gold, taught)[name], "agreement": agreement}
+
+
 def warn_if_constant(
     task: Task,
     gold: Sequence[Mapping[str, Any]],

@@ -155,7 +155,8 @@ def complete(config: FinetuneConfig, train: "TaskDataset") -> FinetuneConfig:
     """
     if config.class_weights == BALANCED:
         labels = train.task.labels
-        weights = train.task.kind.learn.balance(labels, train.examples)
+        labelled = [row for row in train.examples if row["label"] is not None]
+        weights = train.task.kind.learn.balance(labels, labelled)
         shown = (f"{label} {x:.4g}" for label, x in zip(labels, weights, strict=True))
         logging.info(f"class_weights: {', '.join(shown)}")
         config = dataclasses.replace(config, class_weights=weights)

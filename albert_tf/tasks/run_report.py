@@ -146,6 +146,9 @@ def _summarize_split(
         low, high = metrics.compute_interval(*statistics[name], seed=0)
         note = f"{low:.3g} to {high:.3g} (95 %), {number}"
     yield f"{name} on {content['split']}", f"{content['metrics'][name]:.4g}", note
+    if teacher := content.get("teacher"):
+        shown = f"{teacher['source']}; agreement with it: {teacher['agreement']:.4g}"
+        yield f"teacher on {content['split']}", f"{teacher[name]:.4g}", shown
     if majority := task.kind.learn.predict_majority(task, gold):
         scores, _ = task.kind.learn.score(task, gold, majority)
         label = next(iter(majority.values()))["prediction"]

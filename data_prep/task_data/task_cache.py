@@ -27,7 +27,7 @@ from absl import logging
 from albert_tf import files, folders
 from albert_tf.data_prep.corpus import documents
 from albert_tf.data_prep.pretraining_data import record_writer
-from albert_tf.data_prep.task_data import data_record, glue, race, squad, task_dataset
+from albert_tf.data_prep.task_data import data_record, glue, race, squad, task_dataset, teaching
 from albert_tf.data_prep.task_data.task_source import SPLITS, DataArguments
 from albert_tf.errors import UserError, require
 from albert_tf.kinds import task_table, text_data, token_lengths
@@ -124,9 +124,12 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
     # Another program may make the same folder in the meantime.
     already_made = contextlib.suppress(tf.errors.AlreadyExistsError)
     with already_made, folders.replacing(folder) as temporary:
+        if split.teacher:
+            examples = teaching.ask(split.teacher, examples, task.labels, cache_dir)
         records = task.kind.data.encode(
             examples, tokenizer, task.labels, lengths, trains=split.name == "train"
         )
+        records = teaching.add(records, examples) if task.kind.learn.has_teacher else records
         write(records, temporary, lengths)
         statistics = {"examples": len(examples), "skipped_rows": num_skipped, **records.counts}
         contents = {
@@ -152,6 +155,9 @@ def _describe(split: TaskSplit, records: Records) -> dict[str, Any]:
     if task.name == task_table.OWN:  # others are in the table
         own = {} if task.has_pairs is None else {"has_pairs": task.has_pairs}
         own["columns"] = dataclasses.asdict(split.source.columns)
+    if records.lines and "teacher" in records.lines[0]:
+        source = split.source.columns.teacher
+        own["teacher"] = split.teacher.source if split.teacher else ", ".join(source)
     return {
         "task": task.name,
         "kind": task.kind.name,
@@ -216,7 +222,8 @@ def _hold_out(examples: Sequence[Any], path: str, *, is_dev: bool) -> list[Any]:
     """Returns the tenth of the examples that is dev, or the rest.
 
     It is every tenth in the order of the labels, and of a hash for equal ones, of which the rest
-    has each label. Examples of the same texts are all on one side.
+    has each label. Examples of the same texts are all on one side. Where only some have labels,
+    it is a tenth of these.
     """
 
     def find_key(example: Any) -> str:
@@ -234,7 +241,8 @@ def _hold_out(examples: Sequence[Any], path: str, *, is_dev: bool) -> list[Any]:
         label = first[key]
         return {*map(str, label)} if isinstance(label, list | tuple) else {str(label)}
 
-    order = sorted(first, key=find_place)
+    labelled = [key for key, label in first.items() if label is not None]
+    order = sorted(labelled or first, key=find_place)
     held_out = set(order[min(5, len(order) // 2) :: 10])
     # A label that few texts have is learnt: none is only held out.
     learnt = {label for key in order if key not in held_out for label in list_labels(key)}
@@ -252,11 +260,10 @@ def read(
     Raises `UserError` also if examples of train or dev have no labels.
     """
     dataset = task_dataset.read(prepare(split, tokenizer, cache_dir, lengths))
-    require(
-        split.is_test or task_dataset.is_labelled(dataset),
-        f"the file of {split.name} has examples without labels, which can only be predicted. Name "
-        "it as --test_file.",
-    )
+    remedy = f"the file of {split.name} has examples without labels, which can only be predicted. "
+    remedy += "Name --dev_file." if split.holds_out else "Name it as --test_file."
+    is_sound = split.is_test or split.is_taught or task_dataset.is_labelled(dataset)
+    require(is_sound, remedy)
     return dataset._replace(origin=data_record.describe(split, find_files(split)))
 
 
@@ -310,6 +317,7 @@ def _describe_records(
             for path in paths
         ],
         **({"holds_out": True} if split.holds_out else {}),
+        **({"teacher": split.teacher.identity} if split.teacher else {}),
     }
 
 

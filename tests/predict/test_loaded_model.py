@@ -239,7 +239,7 @@ def test_heads_of_one_output_and_no_run(tmp_path, vocabulary):
 
 def test_a_new_head_keeps_nothing_of_the_old_one(reviews):
     tuned = reviews.with_head("multi_label", reviews.task.labels)
-    task, weights = tuned._snapshot().run["task"], reviews.checkpoint.weights
+    task, weights = tuned.snapshot().run["task"], reviews.checkpoint.weights
     assert task["kind"] == "multi_label"
     assert tuned.checkpoint.weights.keys() == weights.keys()
 

@@ -29,7 +29,7 @@ def complete(
     if not any(values.values()):
         require(not needs_label, f"{path} has a header and no rows. Give a file with examples.")
         return columns
-    known = [columns.text, columns.second_text, columns.label, columns.id]
+    known = [columns.text, columns.second_text, columns.label, columns.id, *columns.teacher]
     rest = [name for name in names if name and name not in known]
     lacks_text = isinstance(columns.text, DefaultName) and columns.text not in names
     lacks_label = (

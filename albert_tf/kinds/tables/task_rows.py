@@ -31,6 +31,12 @@ class Columns:
         "own: name of an example; default: number of its row", None, flag="id_column"
     )
     choices: tuple[str, ...] = setting("own: one for each choice", (), flag="choice_columns")
+    teacher: tuple[str, ...] = setting(
+        "own: a teacher's probability of each label, in columns whose names end with the label, as "
+        "bin/predict writes them; of regression one with its value",
+        (),
+        flag="teacher_columns",
+    )
     negatives: tuple[str, ...] = setting(
         "sentence_embedding: texts that do not belong to the first, beside those of the other "
         "rows of a batch",
@@ -50,7 +56,8 @@ class Columns:
         }
 
     def __post_init__(self) -> None:
-        names = [self.text, self.second_text, self.label, *self.choices, *self.negatives]
+        names = [self.text, self.second_text, self.label]
+        names += [*self.choices, *self.negatives, *self.teacher]
         for name in names:
             require(
                 names.count(name) == 1,

@@ -65,7 +65,7 @@ def find_file(folder, name, split):
 def read(tmp_path, name, split):
     path = find_file(tmp_path, name, split)
     examples, num_skipped = glue.read(TaskSplit(task=task_table.get(name), name=split), [path])
-    return [tuple(example) for example in examples], num_skipped
+    return [tuple(example[:3]) for example in examples], num_skipped
 
 
 def test_there_is_a_row_for_every_task():

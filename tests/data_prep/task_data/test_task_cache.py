@@ -21,7 +21,7 @@ def test_manifest_and_the_line_that_is_logged(write_rows, prepare, tokenizer, ca
     folder = prepare(write_rows(ROWS), dataclasses.replace(TASK, has_pairs=True))
     contents = manifest.read(folder)
     columns = {"text": "text", "second_text": "second", "label": "label", "id": None}
-    columns |= {"choices": [], "negatives": [], "simcse": False}
+    columns |= {"choices": [], "teacher": [], "negatives": [], "simcse": False}
     task = {"task": "own", "kind": "classification", "labels": ["no", "yes"], "has_pairs": True}
     settings = {"split": "train", "max_seq_length": S, "columns": columns}
     assert contents["settings"] == task | settings
