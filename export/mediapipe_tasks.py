@@ -85,8 +85,10 @@ def _pack(model: ExportedModel, content: bytes) -> bytes:
     metadata_writer = import_writer()
     assert model.tokenizer is not None
     config = model.tokenizer.config
-    details = tf.lite.Interpreter(model_content=content).get_signature_runner(TOKEN_IDS)
-    names = [details.get_input_details()[name]["name"] for name in TOKENS]
+    interpreter = tf.lite.Interpreter(model_content=content)
+    runner = interpreter.get_signature_runner(TOKEN_IDS)
+    names = [runner.get_input_details()[name]["name"] for name in TOKENS]
+    outputs = {x["index"]: name for name, x in runner.get_output_details().items()}
     writer = metadata_writer.MetadataWriter(bytearray(content))
     writer.add_general_info("albert_tf", f"a model of kind {model.options.kind}")
     is_sentencepiece = isinstance(config, TokenizerConfig)
@@ -103,6 +105,6 @@ def _pack(model: ExportedModel, content: bytes) -> bytes:
             labels = metadata_writer.Labels().add([*model.options.labels])
             writer.add_classification_output(labels)
         else:
-            for output in sorted(OUTPUTS[model.options.kind]):
-                writer.add_feature_output(output)
+            for tensor in interpreter.get_output_details():  # in the order of the file
+                writer.add_feature_output(outputs[tensor["index"]])
         return bytes(writer.populate()[0])

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tiny_exports
 from optional import mediapipe
 from refusals import one_line
@@ -64,6 +65,11 @@ def test_the_contract_of_the_published_question_answerer(tasks, vocabulary):
     values = json.loads(read.get_metadata_json())["subgraph_metadata"][0]
     names = [x["name"] for x in values["input_tensor_metadata"]]
     assert sorted(names) == ["ids", "mask", "segment_ids"]
+    order = [x["name"] for x in values["output_tensor_metadata"]]
+    interpreter = tf.lite.Interpreter(model_content=content)
+    details = interpreter.get_signature_runner("token_ids").get_output_details()
+    indices = [x["index"] for x in interpreter.get_output_details()]
+    assert [details[name]["index"] for name in order] == indices
     assert read.get_packed_associated_file_list() == ["spiece.model"]
     outputs = litert.run(content, {x: np.ones([1, 14], np.int32) for x in model.inputs})
     assert {name: x.shape for name, x in outputs.items()} == {
