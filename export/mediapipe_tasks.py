@@ -37,7 +37,7 @@ SentencePiece vocabulary it makes the same tokens; with a WordPiece one it neith
 lowers letters beyond ASCII, so that such texts get other tokens."""
 
 
-def _check(model: ExportedModel) -> None:
+def check(model: ExportedModel) -> None:
     """Raises `UserError` for a kind without a task, a vocabulary that it would read otherwise."""
     kind, tokenizer, source = model.options.kind, model.tokenizer, model.source
     require(kind in OUTPUTS, f"--mediapipe is for {', '.join(OUTPUTS)}: it has no task for {kind}.")
@@ -60,8 +60,8 @@ def _check(model: ExportedModel) -> None:
 
 
 def convert(model: ExportedModel, quantize: str = "none") -> bytes:
-    """Returns the content of a .tflite file for MediaPipe; `UserError` as of `_check`."""
-    _check(model)
+    """Returns the content of a .tflite file for MediaPipe; `UserError` as of `check`."""
+    check(model)
     outputs = OUTPUTS[model.options.kind]
     return _pack(model, litert.convert(model, quantize, outputs=outputs))
 

@@ -82,6 +82,8 @@ def _write(source: EvaluatedModel, graph: str, card: list[str], folder: str) -> 
 def export_litert(arguments: Int8Arguments, output: str, *, for_mediapipe: bool = False) -> None:
     """Writes a model in int8 as a file for LiteRT, and its card; errors as of `export`."""
     source = read(arguments)
+    if for_mediapipe:
+        mediapipe_tasks.check(source.exported)  # before minutes of scoring
     records = read_records(source)
     contents = [litert.convert(source.exported, x) for x in ("none", "dynamic")]
     outputs = (litert.run(x, records) for x in contents)
