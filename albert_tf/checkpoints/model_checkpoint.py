@@ -137,9 +137,12 @@ def check_keys(
     """
     for key, value in values.items():
         if key in fixed and value not in fixed[key]:
+            allowed = fixed[key]
+            names = ", ".join(map(str, filter(None, allowed)))
+            expected = f"one of {names}" if len(names.split()) > 1 else f"always {allowed[0]!r}"
             raise UserError(
-                f"{path}: {key} is {value!r}; here it is always {fixed[key][0]!r}. Such a model "
-                "cannot be converted; if results may differ, change it in a copy of the folder."
+                f"{path}: {key} is {value!r}; here it is {expected}. Such a model cannot be "
+                "converted; if results may differ, change it in a copy of the folder."
             )
         if known is not None and key not in fixed and key not in known:
             raise UserError(
