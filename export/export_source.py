@@ -114,8 +114,9 @@ def read_pretrained(path: str, which: str = BEST) -> ExportedModel:
 
 def load_pretrained(checkpoint: ModelCheckpoint, run_config: FinetuneConfig) -> ExportedModel:
     """Loads a checkpoint with the head of the masked language model, if it has one."""
-    head = weight_names.parts(checkpoint.config)[weight_names.MASKED_LM]
-    kind = "fill_mask" if head.keys() <= checkpoint.weights.keys() else "encoder"
+    parts, own = weight_names.parts(checkpoint.config), checkpoint.weights.keys()
+    kind = "encoder" if parts[weight_names.POOLER].keys() <= own else "sentence_embedding"
+    kind = "fill_mask" if parts[weight_names.MASKED_LM].keys() <= own else kind
     return load(checkpoint, Options(kind=kind, run_config=run_config, dtype=run_config.dtype))
 
 
@@ -146,7 +147,8 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
 
 def _check_weights(checkpoint: ModelCheckpoint, options: Options) -> None:
     """Raises `UserError` unless the weights are an ALBERT's, with all that the kind needs."""
-    answer, run_config = MODELS[options.kind].answer, options.run_config
+    answer = MODELS[options.kind].answer
+    run_config = dataclasses.replace(options.run_config, pooling=options.pooling)
     expected = answer.list_weights(checkpoint.weights, run_config, checkpoint.source)
     parts = weight_names.parts(run_config.albert)
     known = {name for shapes in parts.values() for name in shapes}

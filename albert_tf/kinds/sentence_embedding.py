@@ -217,7 +217,16 @@ class SentenceEmbeddingAnswer(Answer):
 
     gives_vectors = True
     description = "gives one vector for a text"
+    parts = frozenset({"encoder"})
     choices = ("pooling", "normalize")
+
+    def list_weights(
+        self, weights: Mapping[str, Any], config: FinetuneConfig, source: str
+    ) -> dict[str, tuple[int, ...]]:
+        from albert_tf.model import weight_names
+
+        more = {weight_names.POOLER} if config.pooling == "pooler" else set()
+        return weight_names.list_shapes(config.albert, *self.parts, *more)
 
     def apply(self, network: Any, ids: Tensors, options: ReplyOptions) -> dict[str, Any]:
         """The head has no weights: any network has vectors of texts, whatever its own head."""

@@ -36,7 +36,7 @@ _MODELS: tuple[Set[str], ...] = (
     {ENCODER, POOLER, CLASSIFIER},
     {ENCODER, POOLER, CLASSIFIER, EXITS},
 )
-_NEXT_SENTENCE = {ENCODER, POOLER, SENTENCE_ORDER}  # a class of BERT's alone
+_BERTS: tuple[Set[str], ...] = ({ENCODER}, {ENCODER, POOLER, SENTENCE_ORDER})
 
 
 def weights_by_name(model: keras.Model) -> dict[str, tf.Variable]:
@@ -52,7 +52,7 @@ def expected_shapes(config: AlbertConfig, names: Set[str]) -> Shapes:
     """
     by_part = parts(config)
     present = {ENCODER} | {part for part, shapes in by_part.items() if shapes.keys() & names}
-    models = (*_MODELS, _NEXT_SENTENCE) if config.is_bert else _MODELS
+    models = (*_MODELS, *_BERTS) if config.is_bert else _MODELS
     model = min((model for model in models if present <= model), key=len, default=present)
     return list_shapes(config, *sorted(model))
 

@@ -14,6 +14,7 @@ import tiny_checkpoints
 import tiny_run
 from refusals import one_line
 
+import albert_tf
 from albert_tf.checkpoints import formats, hugging_face
 from albert_tf.checkpoints import hugging_face_architectures as architectures
 from albert_tf.tasks import finetuned_model
@@ -295,6 +296,13 @@ def test_the_folder_of_a_bert(tmp_path):
     tokenizer = json.loads((tmp_path / "tokenizer_config.json").read_text())
     assert tokenizer["tokenizer_class"] == "BertTokenizer"
     tiny_checkpoints.assert_same(formats.read(str(tmp_path)), made)
+    # As saved with add_pooling_layer=False.
+    heads = ("cls.", "bert.pooler.")
+    save(tmp_path, {name: x for name, x in tensors.items() if not name.startswith(heads)})
+    model = albert_tf.load(tmp_path)
+    assert model.embed(["x1 x2"]).shape == model.embed(["x1 x2"], pooling="cls").shape == (1, 8)
+    with one_line("has no pooler. Use pooling='mean' or 'cls'"):
+        model.embed(["x1 x2"], pooling="pooler")
 
 
 @pytest.fixture(scope="module")
