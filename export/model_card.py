@@ -143,7 +143,7 @@ def introduce(title: str, model: ExportedModel, form: str) -> Iterator[str]:
     scores = f" ({model.scores})" if model.scores else ""
     yield f"# {title}"
     yield (
-        f"An ALBERT that {model.answer.description}, {form}.\n"
+        f"{'A BERT' if config.is_bert else 'An ALBERT'} that {model.answer.description}, {form}.\n"
         f"Made from {source}{scores}: {config.num_hidden_layers} layers of {config.hidden_size}, "
         f"vocabulary {config.vocab_size}."
     )
