@@ -43,7 +43,7 @@ print(answer(**inputs))"""
 
 def write(model: ExportedModel, content: bytes, path: str, note: str = "") -> None:
     """Writes the content of a file, and its card as `path`.md, which has the note."""
-    answer, title = _open(content), os.path.basename(path)
+    answer, title = open_file(content).get_signature_runner(TOKEN_IDS), os.path.basename(path)
     sides = {"in": answer.get_input_details(), "out": answer.get_output_details()}
     order = sorted(sides["in"], key=lambda name: sides["in"][name]["index"])
     tensors = model_card.list_tensors(
@@ -71,7 +71,7 @@ def run(content: bytes, records: Mapping[str, np.ndarray]) -> dict[str, np.ndarr
 
     The value of a regression is `logits` [N, 1], as in the network.
     """
-    answer = _open(content)
+    answer = open_file(content).get_signature_runner(TOKEN_IDS)
     names = answer.get_input_details()
     rows = [
         answer(**{name: records[name][row, np.newaxis] for name in names})
@@ -83,11 +83,11 @@ def run(content: bytes, records: Mapping[str, np.ndarray]) -> dict[str, np.ndarr
     return outputs
 
 
-def _open(content: bytes) -> Any:
+def open_file(content: bytes) -> Any:
+    """Returns the interpreter of a file."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of ai-edge-litert, which has the same code
-        interpreter = tf.lite.Interpreter(model_content=content)
-    return interpreter.get_signature_runner(TOKEN_IDS)
+        return tf.lite.Interpreter(model_content=content)
 
 
 def convert(

@@ -12,8 +12,6 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-import tensorflow as tf
-
 from albert_tf import files
 from albert_tf.errors import UserError, require
 from albert_tf.export import litert
@@ -85,7 +83,7 @@ def _pack(model: ExportedModel, content: bytes) -> bytes:
     metadata_writer = import_writer()
     assert model.tokenizer is not None
     config = model.tokenizer.config
-    interpreter = tf.lite.Interpreter(model_content=content)
+    interpreter = litert.open_file(content)
     runner = interpreter.get_signature_runner(TOKEN_IDS)
     names = [runner.get_input_details()[name]["name"] for name in TOKENS]
     outputs = {x["index"]: name for name, x in runner.get_output_details().items()}
