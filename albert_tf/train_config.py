@@ -19,6 +19,7 @@ LONGEST_ONLINE_NGRAM = 16  # the time per batch grows with it
 # What is masked with a token of a minimal pair: the rest of its word, or nothing.
 PAIR_RULES = ("within_word", "original")
 POOLINGS = ("mean", "cls", "pooler")
+SIMILARITIES, COSINE = VECTOR_LOSSES = ("similarities", "cosine")
 BALANCED = "balanced"
 DTYPES = ("float32", "mixed_bfloat16")
 LINEAR = "linear"
@@ -271,6 +272,18 @@ class FinetuneConfig(TrainConfig, Lengths):
         choices=POOLINGS,
     )
     temperature: AboveZero = setting("sentence embeddings: divides the cosines of the loss", 0.05)
+    vector_loss: str = setting(
+        "sentence embeddings with a teacher: learn its `similarities` of texts, in vectors of any "
+        "size, or, by their `cosine`, its vectors themselves, after a linear layer to their size",
+        SIMILARITIES,
+        choices=VECTOR_LOSSES,
+    )
+    embedding_size: Count = setting(
+        "sentence embeddings: of the vectors after a linear layer; 0: hidden_size, without one", 0
+    )
+    embedding_sizes: tuple[Size, ...] = setting(
+        "sentence embeddings with a teacher: lengths to which vectors may be cut (Matryoshka)", ()
+    )
     class_weights: str | tuple[float, ...] = setting(
         "classification: a number for each label, in their order, or `balanced` by the training "
         "data. The loss of an example is multiplied by the weight of its class; in multi-label "

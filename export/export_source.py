@@ -54,6 +54,8 @@ def configure(
         length = vectors.max_seq_length or checkpoint.config.max_position_embeddings
         values = {"albert": config_io.to_dict(checkpoint.config), "max_seq_length": length}
         values |= {"pooling": vectors.pooling} if vectors.pooling else {}
+        bias = checkpoint.weights.get(f"{weight_names.EMBEDDING_SCOPE}/bias", ())
+        values |= {"embedding_size": len(bias)}
     task = task or finetuned_model.infer_task(checkpoint)
     known = task_table.KINDS.get(kind or (task.kind.name if task else ""))
     changes = ConfigOverrides(overrides=tuple(overrides))

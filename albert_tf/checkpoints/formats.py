@@ -104,7 +104,7 @@ FORMATS: dict[str, Format] = {
         _find_folder,
         sentence_transformers.read,
         sentence_transformers.write,
-        model_checkpoint.list_without_heads,
+        sentence_transformers.list_places,
         files=[sentence_transformers.MODULES],
         applies={"task", "pooling", "normalize", "max_seq_length"},
         has_heads=False,

@@ -1,8 +1,8 @@
 """Reads and writes folders of sentence-transformers: a Hugging Face folder with `modules.json`.
 
 The modules make a vector of a text one after the other: the encoder, the pooling, for `pooler` the
-pooler as a dense layer, and for vectors of length 1 a normalization. The package need not be
-installed. Source: sentence-transformers, `models`.
+pooler as a dense layer, a linear layer, and for vectors of length 1 a normalization. The package
+need not be installed. Source: sentence-transformers, `models`.
 """
 
 import dataclasses
@@ -25,6 +25,8 @@ from albert_tf.checkpoints import (
 )
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError, require, require_choice
+from albert_tf.kinds import task_table
+from albert_tf.model import weight_names
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import SentenceVectors
 
@@ -66,7 +68,8 @@ _ON_VECTORS: dict[str, Any] = {
 }
 _FIXED_DENSE: dict[str, Any] = {"bias": (True,), "use_residual": (False,)}
 _DENSE = "model.safetensors"
-_TANH = "torch.nn.modules.activation.Tanh"
+_TANH, _IDENTITY = "torch.nn.modules.activation.Tanh", "torch.nn.modules.linear.Identity"
+_LAYER = f"{weight_names.EMBEDDING_SCOPE}/"
 _POOLER_KERNEL, _POOLER_BIAS = "bert/pooler/dense/kernel", "bert/pooler/dense/bias"
 
 
@@ -97,15 +100,22 @@ def read(folder: str) -> ModelCheckpoint:
     kinds = [_OWN_MODULE.sub("", module.type) for module in modules]
     folders = [os.path.join(folder, module.path) for module in modules]
     normalizes = kinds[-1:] == ["Normalize"]
-    if kinds[: len(kinds) - normalizes] not in (_ENCODER, [*_ENCODER, "Dense"]):
+    layers = folders[len(_ENCODER) : len(kinds) - normalizes]
+    if kinds != [*_ENCODER, *["Dense"] * len(layers), *["Normalize"] * normalizes]:
         raise UserError(
             f"{path}: modules {', '.join(kinds) or 'none'}. Vectors here are made by Transformer, "
-            "Pooling, for the pooler Dense, and Normalize. This model cannot be converted."
+            "Pooling, Dense, and Normalize. This model cannot be converted."
         )
     checkpoint = read_transformer(folders[0])
     pooling = _read_pooling(os.path.join(folders[1], "config.json"))
-    if "Dense" in kinds:
-        _check_pooler(checkpoint, folders[2])
+    if layers and (linear := _read_linear(layers[-1])):
+        task = {"task": task_table.OWN, "kind": "sentence_embedding", "labels": []}
+        weights = {**checkpoint.weights, **linear}
+        checkpoint = dataclasses.replace(checkpoint, weights=weights, run={"task": task})
+        layers = layers[:-1]
+    if layers:
+        require(len(layers) == 1, f"{path}: several Dense layers. This model cannot be converted.")
+        _check_pooler(checkpoint, layers[0])
         require(pooling == "cls", f"{path}: the pooler is for the pooling cls, not {pooling}.")
         pooling = "pooler"
     if normalizes:
@@ -159,21 +169,31 @@ def _read_pooling(path: str) -> str:
     return str(mode)
 
 
-def _check_pooler(checkpoint: ModelCheckpoint, folder: str) -> None:
-    """Raises `UserError` unless the dense layer is the pooler of the model."""
+def _read_dense(folder: str) -> tuple[str, np.ndarray, np.ndarray]:
+    """Returns the activation, the kernel [in, out] and the bias [out] of a dense layer."""
     config = os.path.join(folder, "config.json")
     values = files.read_object(config, "config of a module")
     known = ("in_features", "out_features", "activation_function")
     model_checkpoint.check_keys(values, config, _ON_VECTORS | _FIXED_DENSE, known)
-    path = os.path.join(folder, _DENSE)
-    tensors = hugging_face_weights.read_safetensors(path)
+    tensors = hugging_face_weights.read_safetensors(os.path.join(folder, _DENSE))
+    kernel, bias = (tensors.get(name, np.zeros(0)) for name in ("linear.weight", "linear.bias"))
+    return str(values.get("activation_function")), kernel.T, bias
+
+
+def _read_linear(folder: str) -> dict[str, np.ndarray]:
+    """Returns the weights of a dense layer under our names; {} if it has an activation."""
+    activation, kernel, bias = _read_dense(folder)
+    return {f"{_LAYER}kernel": kernel, f"{_LAYER}bias": bias} if activation == _IDENTITY else {}
+
+
+def _check_pooler(checkpoint: ModelCheckpoint, folder: str) -> None:
+    """Raises `UserError` unless the dense layer is the pooler of the model."""
+    activation, *layer = _read_dense(folder)
     own = [checkpoint.weights.get(name, ()) for name in (_POOLER_KERNEL, _POOLER_BIAS)]
-    layer = [tensors.get(name, np.zeros(0)) for name in ("linear.weight", "linear.bias")]
-    has_tanh = values.get("activation_function") == _TANH
-    if not has_tanh or not all(map(np.array_equal, own, (array.T for array in layer))):
+    if activation != _TANH or not all(map(np.array_equal, own, layer)):
         raise UserError(
-            f"{path}: the Dense layer is not the pooler of the model, as it is in vectors of this "
-            "project. This model cannot be converted."
+            f"{folder}: the Dense layer is neither the pooler of the model nor linear, as in "
+            "vectors of this project. This model cannot be converted."
         )
 
 
@@ -203,6 +223,12 @@ def _lowers(tokenizer: Tokenizer) -> bool:
     ids = tokenizer.encode("ABC")
     same = tokenizer.unk_id not in ids and ids == tokenizer.encode("abc")
     return tokenizer.config.lower_case or same
+
+
+def list_places(checkpoint: ModelCheckpoint) -> set[str]:
+    """Returns the names of the weights that a folder holds."""
+    layer = weight_names.list_shapes(checkpoint.config, weight_names.EMBEDDING)
+    return model_checkpoint.list_without_heads(checkpoint) | layer.keys()
 
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
@@ -247,14 +273,18 @@ def _write_modules(checkpoint: ModelCheckpoint, folder: str) -> list[str]:
         "pooling_mode_mean_tokens": not is_first,
     }
     _write_module(folder, "1_Pooling", pooling)
-    if is_pooled:
-        dense = {"in_features": size, "out_features": size, "bias": True}
-        _write_module(folder, "2_Dense", {**dense, "activation_function": _TANH})
-        kernel = np.ascontiguousarray(checkpoint.weights[_POOLER_KERNEL].T)
-        tensors = {"linear.weight": kernel, "linear.bias": checkpoint.weights[_POOLER_BIAS]}
+    layers = [(_POOLER_KERNEL, _POOLER_BIAS, _TANH)] if is_pooled else []
+    if f"{_LAYER}bias" in checkpoint.weights:
+        layers.append((f"{_LAYER}kernel", f"{_LAYER}bias", _IDENTITY))
+    for number, (kernel_name, bias_name, activation) in enumerate(layers, 2):
+        kernel, bias = checkpoint.weights[kernel_name], checkpoint.weights[bias_name]
+        dense = {"in_features": size, "out_features": len(bias), "bias": True}
+        name = f"{number}_Dense"
+        _write_module(folder, name, {**dense, "activation_function": activation})
+        tensors = {"linear.weight": np.ascontiguousarray(kernel.T), "linear.bias": bias}
         content = safetensors.numpy.save(tensors, {"format": "pt"})
-        files.write_bytes(os.path.join(folder, "2_Dense", _DENSE), content)
-    kinds = ["Dense"] if is_pooled else []
+        files.write_bytes(os.path.join(folder, name, _DENSE), content)
+    kinds = ["Dense"] * len(layers)
     if vectors.normalize:
         _write_module(folder, f"{2 + len(kinds)}_Normalize", {})
         kinds.append("Normalize")

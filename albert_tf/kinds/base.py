@@ -50,13 +50,14 @@ class Example(NamedTuple):
             each choice; of embeddings a text, its counterpart, and any texts that are none.
         label: one of the task's, a number where it has none, or of several labels those that
             apply; None if it is unknown.
-        teacher: the probability of each label, or a value, that a teacher gives; None without.
+        teacher: the probability of each label, a value, or a vector, that a teacher gives; None
+            without.
     """
 
     id: str
     texts: tuple[str, ...]
     label: Label | None
-    teacher: tuple[float, ...] | None = None
+    teacher: tuple[float, ...] | np.ndarray | None = None
 
 
 class Records(NamedTuple):
@@ -233,8 +234,8 @@ class Teacher(NamedTuple):
         source: its name, for messages and reports.
         identity: a hash of all that its answers depend on.
         task: its task.
-        answer: N rows of texts -> [N, C] probabilities in the order of the task's labels, or [N, 1]
-            values.
+        answer: N rows of texts -> [N, C] probabilities in the order of the task's labels, [N, 1]
+            values, or [N, W] vectors.
     """
 
     source: str
@@ -270,7 +271,9 @@ class TaskSplit:
     @property
     def is_taught(self) -> bool:
         """Whether a teacher answers examples to train on."""
-        return self.name == "train" and bool(self.teacher or self.source.columns.teacher)
+        source = self.source
+        has_teacher = bool(self.teacher or source.columns.teacher or source.teacher_vectors)
+        return self.name == "train" and has_teacher
 
     @property
     def may_lack_labels(self) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require
-from albert_tf.kinds import answer, base, learn
+from albert_tf.kinds import answer, base, learn, teacher_vectors
 from albert_tf.kinds.answer import Answer
 from albert_tf.kinds.base import (
     Gold,
@@ -20,6 +20,7 @@ from albert_tf.kinds.base import (
     Tensors,
 )
 from albert_tf.kinds.learn import Learn
+from albert_tf.kinds.spans.qa_windows import VECTORS, Vectors
 from albert_tf.kinds.tables import task_rows
 from albert_tf.kinds.tables.task_rows import Columns
 from albert_tf.kinds.text_data import TextData
@@ -57,8 +58,10 @@ class SentenceEmbeddingData(TextData):
         if trains and columns.simcse:
             require(not columns.negatives, "--simcse has no hard negatives: leave one of them out.")
             return [columns.text, columns.text], None
+        if split.is_taught:
+            return [columns.text], None
         if columns.second_text is None:
-            end = ", or take --simcse." if trains else "."
+            end = ", or take --simcse or --teacher." if trains else "."
             needs = f"{self.kind} needs pairs of texts: name --second_text_column"
             raise UserError(f"{path}: {needs}{end}")
         negatives = [x for x in columns.negatives if trains or x in known]
@@ -71,6 +74,13 @@ class SentenceEmbeddingData(TextData):
         if column is None:
             return None
         return split.task.parse_label(task_rows.to_label(row[column], column, place), place)
+
+    def read(self, split: base.TaskSplit, path: str) -> list[base.Example]:
+        examples, source = super().read(split, path), split.source.teacher_vectors
+        if not source or split.name != "train":
+            return examples
+        vectors = teacher_vectors.read(source, [example.id for example in examples])
+        return [x._replace(teacher=row) for x, row in zip(examples, vectors, strict=True)]
 
     def encode(
         self,
@@ -88,8 +98,11 @@ class SentenceEmbeddingData(TextData):
 
             {"id": "0", "label": 4.5, "texts": [0, 1], "labelled": true}
 
-        The label is how alike the two are; None where the counterpart is searched for.
+        The label is how alike the two are; None where the counterpart is searched for. With the
+        vectors of a teacher, a record to train on has a text and its nearest neighbours.
         """
+        if trains and examples[0].teacher is not None:
+            return self._encode_neighbours(examples, tokenizer, lengths)
         numbers: dict[str, int] = {}
         for example in examples:
             for text in example.texts:
@@ -104,6 +117,18 @@ class SentenceEmbeddingData(TextData):
         ]
         records.counts["texts"] = len(numbers)
         return records._replace(lines=lines, settings={"num_texts": ids.shape[1]})
+
+    def _encode_neighbours(
+        self, examples: Sequence[base.Example], tokenizer: Tokenizer, lengths: Lengths
+    ) -> base.Records:
+        examples, vectors, groups = teacher_vectors.group(examples)
+        texts = [[examples[number].texts[0] for number in numbers] for numbers in groups]
+        lines = [{**self.to_line(example), "labelled": True} for example in examples]
+        return self.encode_texts(texts, groups, tokenizer, lengths)._replace(
+            lines=lines,
+            settings={"num_texts": groups.shape[1], "teacher_size": vectors.shape[1]},
+            arrays={VECTORS: Vectors(vectors)},
+        )
 
     def make_targets(self, tokens: features.TokenFeature, num_classes: int) -> features.Features:
         """Numbers of texts: equal texts have equal numbers."""
@@ -123,6 +148,7 @@ class SentenceEmbeddingLearn(Learn):
     """Texts that belong together are alike; correlations, or ranks of the counterparts."""
 
     metrics = ("mrr", "recall@1", "recall@5", "recall@10")
+    has_teacher = True
 
     def list_losses(self, config: FinetuneConfig) -> tuple[str, ...]:
         return (CONTRASTIVE,)
@@ -229,7 +255,7 @@ class SentenceEmbeddingAnswer(Answer):
         return weight_names.list_shapes(config.albert, *self.parts, *more)
 
     def apply(self, network: Any, ids: Tensors, options: ReplyOptions) -> dict[str, Any]:
-        """The head has no weights: any network has vectors of texts, whatever its own head."""
+        """Any network has vectors of texts, whatever its head: that may have a linear layer."""
         from albert_tf.model import albert_model, task_heads
 
         encoder = getattr(network, "albert", network)
@@ -238,9 +264,31 @@ class SentenceEmbeddingAnswer(Answer):
             outputs = encoder(ids, positions=positions, skips_padding=True)
             is_raw, last = options.pooling == "cls", outputs["encoder_outputs"][-1]
             first = last[:, 0] if is_raw else outputs["pooled_output"]
-            return {"embedding": tf.cast(first, tf.float32)}
-        tokens = encoder(ids, skips_padding=True)["sequence_output"]
-        return {"embedding": task_heads.average_tokens(tokens, ids[features.INPUT_MASK])}
+            vectors = tf.cast(first, tf.float32)
+        else:
+            tokens = encoder(ids, skips_padding=True)["sequence_output"]
+            vectors = task_heads.average_tokens(tokens, ids[features.INPUT_MASK])
+        if isinstance(head := getattr(network, "head", None), task_heads.MeanEmbedding):
+            vectors = head.project(vectors)
+        return {"embedding": vectors}
+
+    def make_network(self, config: Any, options: Any) -> Any:
+        from albert_tf.model import task_heads, task_model
+
+        if not options.run_config.embedding_size:
+            return super().make_network(config, options)
+        sizes = task_heads.HeadSizes.from_config(1, options.run_config)
+        head = task_heads.EMBEDDINGS[options.pooling]
+        return task_model.AlbertForTask(config, head, sizes, seed=None, dtype=options.dtype)
+
+    def list_weights(
+        self, weights: Mapping[str, Any], config: FinetuneConfig, source: str
+    ) -> dict[str, tuple[int, ...]]:
+        from albert_tf.model import weight_names
+
+        shapes = super().list_weights(weights, config, source)
+        layer = weight_names.list_shapes(config.albert, weight_names.EMBEDDING)
+        return shapes | layer if config.embedding_size else shapes
 
     def respond(self, outputs: Tensors, options: ReplyOptions) -> dict[str, Any]:
         vectors = outputs["embedding"]

@@ -27,6 +27,7 @@ class HeadSizes(NamedTuple):
     early_exit: bool = False  # whether there is a head after each layer
     exit_patience: int | None = None  # of these heads; None: all layers run
     exit_tolerance: float = 0.1  # values that differ by less agree
+    embedding_size: int = 0  # W, of vectors after a linear layer; 0: there is none, W is D
 
     @classmethod
     def from_config(cls, classes: int, config: FinetuneConfig) -> "HeadSizes":
@@ -239,23 +240,35 @@ class SpanOrNone(Head, layers.AlbertLayer):
 
 
 class MeanEmbedding(Head, layers.AlbertLayer):
-    """The vector of a text: the mean over its tokens. It has no weights."""
+    """The vector of a text: the mean over its tokens, and a linear layer if it has another size."""
 
     reads = "sequence_output"
     takes_texts = True
 
     def __init__(self, config: AlbertConfig, rng, sizes: HeadSizes, **kwargs):
         super().__init__(config, rng, **kwargs)
+        self.dense = None
+        if size := sizes.embedding_size:
+            with layers.scope("cls"):
+                self.dense = layers.Dense(
+                    config.hidden_size, size, config, rng, name="embedding", **kwargs
+                )
 
-    def call(self, x, batch, training=False, seed=None):  # [B, S, D] -> [B, D]
-        return {"embedding": average_tokens(x, batch[features.INPUT_MASK])}
+    def call(self, x, batch, training=False, seed=None):  # [B, S, D], pooled [B, D] -> [B, W]
+        return {"embedding": self.project(self.pool(x, batch))}
+
+    def pool(self, x, batch):  # -> [B, D]
+        return average_tokens(x, batch[features.INPUT_MASK])
+
+    def project(self, vectors):  # [B, D] -> [B, W]
+        return self.dense(vectors) if self.dense else vectors
 
 
 class ClsEmbedding(MeanEmbedding):
     """The vector of a text: the one of its first token."""
 
-    def call(self, x, batch, training=False, seed=None):  # [B, S, D] -> [B, D]
-        return {"embedding": tf.cast(x[:, 0], tf.float32)}
+    def pool(self, x, batch):  # [B, S, D] -> [B, D]
+        return tf.cast(x[:, 0], tf.float32)
 
 
 class PooledEmbedding(MeanEmbedding):
@@ -263,8 +276,8 @@ class PooledEmbedding(MeanEmbedding):
 
     reads = "pooled_output"
 
-    def call(self, pooled, batch, training=False, seed=None):  # [B, D] -> [B, D]
-        return {"embedding": tf.cast(pooled, tf.float32)}
+    def pool(self, x, batch):  # [B, D] -> [B, D]
+        return tf.cast(x, tf.float32)
 
 
 # By `FinetuneConfig.pooling`.

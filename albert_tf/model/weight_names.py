@@ -21,7 +21,8 @@ MASKED_LM, SENTENCE_ORDER = "masked_lm", "sentence_order"
 CLASSIFIER, SQUAD1, SQUAD2 = "classifier", "squad1", "squad2"
 EXITS = "exits"  # heads of a classifier after the layers but the last
 TOKEN_CLASSIFIER = "token_classifier"  # the one that was never published
-TASK_HEADS = (CLASSIFIER, SQUAD1, SQUAD2, TOKEN_CLASSIFIER)
+EMBEDDING, EMBEDDING_SCOPE = "embedding", "cls/embedding"  # a layer after the pooling
+TASK_HEADS = (CLASSIFIER, SQUAD1, SQUAD2, TOKEN_CLASSIFIER, EMBEDDING)
 WORDS_BEHIND, WORDS_SCOPE = "words_behind", "cls/words/"  # thrown away after pre-training
 PRETRAINED = frozenset({ENCODER, POOLER, MASKED_LM, SENTENCE_ORDER})
 # {part that may be left out: (the config of its run without it, a note)}
@@ -88,6 +89,7 @@ def parts(config: AlbertConfig) -> dict[str, Shapes]:
         },
         WORDS_BEHIND: _class_weights(WORDS_SCOPE, ANY, hidden),
         TOKEN_CLASSIFIER: _class_weights("cls/token_classification/", ANY, hidden),
+        EMBEDDING: _dense(EMBEDDING_SCOPE, hidden, ANY),
     }
 
 

@@ -5,6 +5,7 @@ import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -14,7 +15,7 @@ from albert_tf.data_prep.task_data import task_cache, task_dataset, teaching
 from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import require
-from albert_tf.kinds import task_table
+from albert_tf.kinds import task_table, teacher_vectors
 from albert_tf.kinds.base import Task, Teacher
 from albert_tf.objectives.objective import Objective
 from albert_tf.records import features
@@ -63,11 +64,17 @@ def prepare(
         teaching.check(teacher, task)
     has_dev = data.source.data_dir or paths.get("dev") or data.holds_out(paths)
     splits = {x: data.locate(task, x, paths) for x in (*names, *(["dev"] if has_dev else []))}
-    for name in {"train", "dev"} & splits.keys():
+    gives_vectors, vectors = task.kind.answer.gives_vectors, data.source.teacher_vectors
+    message = f"--teacher_vectors is for sentence_embedding, not for {task.kind}: leave it out."
+    require(gives_vectors or not vectors, message)
+    require(not (teacher and vectors), "--teacher, or --teacher_vectors: name one of them.")
+    for name in {"train", *(() if gives_vectors else ("dev",))} & splits.keys():
         splits[name] = dataclasses.replace(splits[name], teacher=teacher)
     for split in splits.values():
         task_cache.find_files(split)  # a file that is missing need not wait for the others
     initial = start.checkpoint
+    if gives_vectors and splits["train"].is_taught and not changes.recipe:
+        changes = dataclasses.replace(changes, recipe="vectors")
     config = recipes.resolve_config(task, initial.config if initial else None, changes)
     rates = (config.albert.hidden_dropout_prob, config.albert.attention_probs_dropout_prob)
     require(
@@ -113,16 +120,27 @@ def plan(
         explain=functools.partial(task_dataset.damaged_error, train),
     )
     objective = make_objective(
-        config, train.task, (dev or train).best_by, has_teacher="teacher" in settings
+        config,
+        train.task,
+        (dev or train).best_by,
+        has_teacher="teacher" in settings,
+        vectors=train.read_vectors(),
     )
     return functools.partial(Trainer, config=config, objective=objective, data=data, start=start)
 
 
 def make_objective(
-    config: FinetuneConfig, task: Task, best_by: str | None = None, *, has_teacher: bool = False
+    config: FinetuneConfig,
+    task: Task,
+    best_by: str | None = None,
+    *,
+    has_teacher: bool = False,
+    vectors: np.ndarray | None = None,
 ) -> Objective:
-    """Returns what a task learns; with a teacher, whose answers are in the records."""
+    """Returns what a task learns; with a teacher, whose answers are in the records or `vectors`."""
     loss, more = task.kind.learn.make_loss(config), {}
+    if vectors is not None:
+        loss = teacher_vectors.make_loss(vectors, config)
     if has_teacher:  # of examples that may lack a label
         loss, more = loss._replace(has_accuracy=False), features.taught(task.num_classes)
     return Objective(

@@ -110,7 +110,8 @@ class LoadedModel:
             raise UserError(f"{self.checkpoint.source} has no pooler. Use pooling='mean' or 'cls'.")
         rows = arguments.as_tuples(texts, 1)
         if not rows:
-            return np.zeros((0, self.config.hidden_size), np.float32)
+            size = self.run_config.embedding_size or self.config.hidden_size
+            return np.zeros((0, size), np.float32)
         network = self._answering("sentence_embedding", pooling=pooling, normalize=normalize)
         records, answers = network.run(rows)
         self._warn(records)
@@ -254,8 +255,11 @@ class LoadedModel:
         self.task, self.run_config = loaded.task, loaded.run_config
         return scores
 
-    def as_teacher(self) -> Teacher:
-        """Returns what another model learns from; `UserError` unless it is fine-tuned."""
+    def as_teacher(self, kind: str = task_table.DEFAULT_KIND) -> Teacher:
+        """Returns what another model learns from: any model gives vectors, for a task of those.
+
+        Raises `UserError` for another kind of task unless it is fine-tuned.
+        """
         from albert_tf.predict import bulk_prediction
 
         require(
@@ -263,10 +267,14 @@ class LoadedModel:
             "--teacher is not for several workers: write its answers with bin/predict, and name "
             "their columns with --teacher_columns.",
         )
-        checkpoint, task = self.snapshot(), self._require_task()
+        known, checkpoint = task_table.KINDS.get(kind), self.snapshot()
+        gives_vectors = known is not None and known.answer.gives_vectors
+        task = task_table.make_own(kind) if gives_vectors else self._require_task()
         source = SourceConfig(checkpoint="")
 
         def answer(rows: Sequence[tuple[str, ...]]) -> np.ndarray:
+            if gives_vectors:
+                return self.embed([text for (text,) in rows])
             predictions = self.predict([row[0] if len(row) == 1 else row for row in rows])
             return np.array([row.get("probabilities", [row["prediction"]]) for row in predictions])
 

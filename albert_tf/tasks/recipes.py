@@ -4,8 +4,8 @@
 scripts published with the code. v2 is for the second checkpoints, which were trained without
 dropout: the published scripts leave it out, and RACE diverges at the learning rate of v1. AX has no
 training data: a model of MNLI predicts it. simcse (Gao et al. 2021, unsupervised, of a base model)
-trains sentence embeddings from single texts. `num_examples` are the examples of the published
-training data, for which the steps are meant.
+trains sentence embeddings from single texts, vectors from those of another model. `num_examples`
+are the examples of the published training data, for which the steps are meant.
 """
 
 import dataclasses
@@ -24,12 +24,12 @@ from albert_tf.errors import require
 from albert_tf.kinds import task_table, token_lengths
 from albert_tf.kinds.base import Kind, Task
 from albert_tf.settings import overrides_setting, setting
-from albert_tf.train_config import BALANCED, FinetuneConfig
+from albert_tf.train_config import BALANCED, COSINE, FinetuneConfig
 
 if TYPE_CHECKING:
     from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 
-RECIPES = ("v1", "v2", "simcse", "none")
+RECIPES = ("v1", "v2", "simcse", "vectors", "none")
 _TOLERANCE = 0.05  # releases of the same data differ by up to 3.5 %
 # Up to which (hidden size, layers): docs/results.md, "Fine-tuning". For larger models the paper's.
 _RATES = {(256, 6): 1e-4, (256, math.inf): 5e-5, (math.inf, math.inf): 2e-5}
@@ -151,7 +151,8 @@ def fit_to_data(
 def complete(config: FinetuneConfig, train: "TaskDataset") -> FinetuneConfig:
     """Returns the config with the numbers that the training data give.
 
-    These are steps in place of passes, and weights of the classes in place of `balanced`.
+    These are steps in place of passes, weights of the classes in place of `balanced`, and the size
+    of a teacher's vectors if the model learns these.
     """
     if config.class_weights == BALANCED:
         labels = train.task.labels
@@ -160,6 +161,13 @@ def complete(config: FinetuneConfig, train: "TaskDataset") -> FinetuneConfig:
         shown = (f"{label} {x:.4g}" for label, x in zip(labels, weights, strict=True))
         logging.info(f"class_weights: {', '.join(shown)}")
         config = dataclasses.replace(config, class_weights=weights)
+    if (size := train.manifest["settings"].get("teacher_size")) and config.vector_loss == COSINE:
+        known = config.embedding_size
+        message = (
+            f"embedding_size {known} is not {size}, that of the teacher's vectors. Leave it out."
+        )
+        require(known in (0, size), message)
+        config = dataclasses.replace(config, embedding_size=size)
     return config.with_steps(train.num_records)
 
 

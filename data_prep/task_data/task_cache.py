@@ -8,6 +8,7 @@ A task dataset is a folder, `<task>-<split>-<hash of all that its records depend
     sha256.json         see `albert_tf.files`
     windows.npz         of spans and tagged words, see `albert_tf.kinds.spans.qa_windows`
     words.npz           of tagged words
+    vectors.npz         of a teacher
 """
 
 import contextlib
@@ -129,7 +130,8 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
         records = task.kind.data.encode(
             examples, tokenizer, task.labels, lengths, trains=split.name == "train"
         )
-        records = teaching.add(records, examples) if task.kind.learn.has_teacher else records
+        if task.kind.learn.has_teacher and not task.kind.answer.gives_vectors:
+            records = teaching.add(records, examples)
         write(records, temporary, lengths)
         statistics = {"examples": len(examples), "skipped_rows": num_skipped, **records.counts}
         contents = {
@@ -299,12 +301,14 @@ def _describe_records(
     split: TaskSplit, paths: Sequence[str], tokenizer: Tokenizer, lengths: Lengths
 ) -> dict[str, Any]:
     """Returns all that the records depend on."""
-    task = split.task
+    task, source = split.task, {**dataclasses.asdict(split.source), "data_dir": None}
+    if vectors := source.pop("teacher_vectors"):
+        source["teacher_vectors"] = files.hash_file(vectors)
     return {
         "format": _FORMAT,
         "task": [task.name, task.kind.name, *task.labels],
         "split": split.name,
-        "source": {**dataclasses.asdict(split.source), "data_dir": None},
+        "source": source,
         "vocabulary": tokenizer.sha256,
         "lengths": token_lengths.select(lengths, task.kind),
         "files": [

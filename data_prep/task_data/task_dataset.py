@@ -53,6 +53,11 @@ class TaskDataset(NamedTuple):
         names = self.task.kind.data.files
         return {name: qa_windows.read(os.path.join(self.path, name)) for name in names}
 
+    def read_vectors(self) -> Any:
+        """Returns the vectors of a teacher, [N, W], to train on; None without one."""
+        path = os.path.join(self.path, qa_windows.VECTORS)
+        return qa_windows.read(path).vectors if tf.io.gfile.exists(path) else None
+
     @property
     def num_records(self) -> int:
         return self.manifest["files"][RECORDS]

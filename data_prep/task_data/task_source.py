@@ -34,10 +34,12 @@ class DataArguments:
     def holds_out(self, paths: Mapping[str, str | None]) -> bool:
         """Whether dev is a tenth of the train file, the only one of a table of the user's own.
 
-        `paths` are {split: its file, if the user names it}. With --simcse train has no pairs, which
-        dev needs.
+        `paths` are {split: its file, if the user names it}. With --simcse or a teacher train has no
+        pairs, which dev needs.
         """
-        others = paths.get("dev") or self.source.data_dir or self.source.columns.simcse
+        columns, kind = self.source.columns, task_table.KINDS.get(self.kind)
+        lacks_pairs = kind and kind.answer.gives_vectors and not columns.second_text
+        others = paths.get("dev") or self.source.data_dir or columns.simcse or lacks_pairs
         return self.task == task_table.OWN and paths["train"] is not None and not others
 
     def locate(self, task: Task, split: str, paths: Mapping[str, str | None]) -> TaskSplit:

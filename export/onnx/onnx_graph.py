@@ -225,6 +225,8 @@ def _embed(graph: _Graph) -> dict[str, str]:
         total = graph.add("ReduceSum", graph.add("Mul", x, mask), _ints(1), keepdims=0)
         number = graph.add("ReduceSum", mask, _ints(1), keepdims=0)
         vectors = graph.add("Div", total, graph.add("Max", number, np.float32(1)))
+    if graph.options.run_config.embedding_size:
+        vectors = graph.dense(vectors, weight_names.EMBEDDING_SCOPE)
     if graph.options.normalize:
         squares = graph.add("ReduceSumSquare", vectors, _ints(-1))
         root = graph.add("Sqrt", graph.add("Max", squares, np.float32(1e-12)))

@@ -1,5 +1,7 @@
 """Sentence vectors: bin/run_finetuning trains them, and their export and `embed` give the same."""
 
+import os
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,8 +10,12 @@ from input_files import write_rows
 from tiny_program import read
 
 import albert_tf
+from albert_tf.checkpoints import formats
 from albert_tf.data_prep.task_data import task_cache, task_dataset
 from albert_tf.errors import UserError
+from albert_tf.export import export_source
+from albert_tf.export.export_config import ExportConfig, SourceConfig
+from albert_tf.export.onnx import onnx_folder, onnx_runtime
 from albert_tf.kinds import task_table
 from albert_tf.kinds.base import TaskSplit
 from albert_tf.kinds.tables.task_rows import Columns, DataSource
@@ -79,6 +85,46 @@ def test_simcse_trains_each_text_with_itself(run, tmp_path):
     losses = [r["contrastive_loss"] for r in tiny_run.metrics(tmp_path / "run") if "loss" in r]
     assert min(losses) > 0
     assert "--simcse has no hard negatives" in run(*command, "--negative_columns=other", dropout)
+
+
+def test_texts_alone_learn_the_vectors_of_a_teacher(run, tmp_path):
+    train = write_rows(tmp_path / "train.jsonl", [{"text": row["text"]} for row in make_rows(18)])
+    dev = write_rows(tmp_path / "dev.jsonl", make_rows(6, score=[5, 2.5, 0, 4]))
+    np.save(tmp_path / "vectors.npy", np.random.default_rng(0).normal(size=(18, 5)))
+    scored = (*VECTORS, "--label_column=score", f"--train_file={train}", f"--dev_file={dev}")
+    command = (*scored, f"--teacher_vectors={tmp_path}/vectors.npy")
+    assert not run(*command)
+    assert "spearman" in read(tmp_path / "run/best/metrics.json")
+    losses = [r["distilled_loss"] for r in tiny_run.metrics(tmp_path / "run") if "loss" in r]
+    assert min(losses) > 0
+    np.save(tmp_path / "vectors.npy", np.random.default_rng(1).normal(size=(18, 5)))
+    assert "training data" in run(*command)  # of another teacher it is another run
+    assert "--teacher, or --teacher_vectors" in run(*command, f"--teacher={tmp_path}/run")
+    # A model gives the same vectors as a file of them.
+    texts = [row["text"] for row in make_rows(18)]
+    np.save(tmp_path / "vectors.npy", albert_tf.load(f"{tmp_path}/run").embed(texts))
+    for name, flag in (("one", f"--teacher={tmp_path}/run"), ("two", command[-1])):
+        assert not run(*scored, flag, "--mode=train", f"--output_dir={tmp_path}/{name}")
+    one, two = (tiny_run.metrics(tmp_path / name) for name in ("one", "two"))
+    assert [r.get("distilled_loss") for r in one] == [r.get("distilled_loss") for r in two]
+
+
+def test_a_linear_layer_leads_into_the_space_of_the_teacher(run, tmp_path):
+    train = write_rows(tmp_path / "train.jsonl", [{"text": row["text"]} for row in make_rows(18)])
+    np.save(tmp_path / "vectors.npy", np.random.default_rng(0).normal(size=(18, 5)))
+    command = (*VECTORS, f"--train_file={train}", f"--teacher_vectors={tmp_path}/vectors.npy")
+    cosine = (*command, "--mode=train", "--set=vector_loss=cosine")
+    assert "embedding_size 3 is not 5" in run(*cosine, "--set=embedding_size=3")
+    assert not run(*cosine)
+    model, folder = albert_tf.load(str(tmp_path / "run")), str(tmp_path / "folder")
+    vectors = model.embed(["abcd", "efgh"])
+    assert (vectors.shape, model.embed([]).shape) == ((2, 5), (0, 5))
+    source = SourceConfig(checkpoint=str(tmp_path / "run"))
+    exported = export_source.read(ExportConfig(source=source, text=False))
+    assert onnx_runtime.check(exported, onnx_folder.save_graph(exported, folder))[0] > 0
+    formats.convert(str(tmp_path / "run"), f"{folder}/st", to_format="sentence_transformers")
+    assert os.path.exists(f"{folder}/st/2_Dense/model.safetensors")
+    np.testing.assert_array_equal(albert_tf.load(f"{folder}/st").embed(["abcd", "efgh"]), vectors)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from albert_tf import files
 # Files of a task dataset.
 WINDOWS = "windows.npz"
 WORDS = "words.npz"
+VECTORS = "vectors.npz"
 # The first of the unique ids, as published.
 FIRST_ID = 1_000_000_000
 
@@ -134,13 +135,19 @@ class Words(NamedTuple):
     tokens: Array
 
 
-def write(path: str, columns: Windows | Words) -> None:
+class Vectors(NamedTuple):
+    """The vectors of all texts by a teacher, [N, W] float32."""
+
+    vectors: Array
+
+
+def write(path: str, columns: Windows | Words | Vectors) -> None:
     content = io.BytesIO()
     np.savez(content, **columns._asdict())
     files.write_bytes(path, content.getvalue())
 
 
 def read(path: str) -> Any:
-    """Returns the `Windows` of `windows.npz`, or the `Words` of `words.npz`."""
+    """Returns the `Windows` of `windows.npz`, the `Words` of `words.npz`, or the `Vectors`."""
     with np.load(io.BytesIO(files.read_bytes(path, "windows of texts"))) as arrays:
-        return {WINDOWS: Windows, WORDS: Words}[os.path.basename(path)](**arrays)
+        return {WINDOWS: Windows, WORDS: Words, VECTORS: Vectors}[os.path.basename(path)](**arrays)

@@ -77,6 +77,9 @@ class DataSource:
     repair_tags: bool = setting(
         "own, token_classification: repair tags that are no BIO or IOBES", False
     )
+    teacher_vectors: str | None = setting(
+        "own, sentence_embedding: .npy file of another model's vectors of the texts of train", None
+    )
     columns: Columns = field(default_factory=Columns)
 
 
