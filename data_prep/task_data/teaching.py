@@ -59,12 +59,12 @@ def ask(
             logging.info(f"{teacher.source}: {done:,} of {len(examples):,} examples answered")
         parts.append(np.load(io.BytesIO(files.read_bytes(path, "answers of a teacher"))))
     answers = np.concatenate(parts)
-    rows: Sequence[Any] = answers  # vectors stay arrays, for the memory
+    values: Sequence[Any] = answers  # vectors stay arrays, for the memory
     if not teacher.task.kind.answer.gives_vectors:
         own = teacher.task.labels
         order = [own.index(label) for label in labels] or [0]
-        rows = [*map(tuple, answers[:, order].tolist())]
-    return [x._replace(teacher=row) for x, row in zip(examples, rows, strict=True)]
+        values = [*map(tuple, answers[:, order].tolist())]
+    return [x._replace(teacher=value) for x, value in zip(examples, values, strict=True)]
 
 
 def add(records: Records, examples: Sequence[Example]) -> Records:
