@@ -7,7 +7,7 @@ import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require
-from albert_tf.kinds import answer, base, learn, teacher_vectors
+from albert_tf.kinds import answer, base, learn
 from albert_tf.kinds.answer import Answer
 from albert_tf.kinds.base import (
     Gold,
@@ -21,7 +21,7 @@ from albert_tf.kinds.base import (
 )
 from albert_tf.kinds.learn import Learn
 from albert_tf.kinds.spans.qa_windows import VECTORS, Vectors
-from albert_tf.kinds.tables import task_rows
+from albert_tf.kinds.tables import task_rows, teacher_vectors
 from albert_tf.kinds.tables.task_rows import Columns
 from albert_tf.kinds.text_data import TextData
 from albert_tf.records import features

@@ -15,8 +15,9 @@ from albert_tf.data_prep.task_data import task_cache, task_dataset, teaching
 from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import require
-from albert_tf.kinds import task_table, teacher_vectors
+from albert_tf.kinds import task_table
 from albert_tf.kinds.base import Task, Teacher
+from albert_tf.model import teacher_loss
 from albert_tf.objectives.objective import Objective
 from albert_tf.records import features
 from albert_tf.run_record import RunRecord
@@ -140,7 +141,7 @@ def make_objective(
     """Returns what a task learns; with a teacher, whose answers are in the records or `vectors`."""
     loss, more = task.kind.learn.make_loss(config), {}
     if vectors is not None:
-        loss = teacher_vectors.make_loss(vectors, config)
+        loss = teacher_loss.make_loss(vectors, config)
     if has_teacher:  # of examples that may lack a label
         loss, more = loss._replace(has_accuracy=False), features.taught(task.num_classes)
     return Objective(

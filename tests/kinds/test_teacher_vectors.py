@@ -7,8 +7,9 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.kinds import teacher_vectors
 from albert_tf.kinds.base import Example
+from albert_tf.kinds.tables import teacher_vectors
+from albert_tf.model import teacher_loss
 from albert_tf.train_config import FinetuneConfig
 
 B, C, D, W, N = 3, 2, 4, 5, 11
@@ -35,7 +36,7 @@ def expected_loss(x, teacher, rows, temperature):
 
 
 def compute(x, numbers, teacher, **changes):
-    loss = teacher_vectors.make_loss(teacher, FinetuneConfig(**changes))
+    loss = teacher_loss.make_loss(teacher, FinetuneConfig(**changes))
     batch = {"label_ids": tf.constant(numbers), "input_ids": tf.zeros([len(numbers), 1])}
     sums = loss.sums({"embedding": tf.constant(x, tf.float32)}, batch)
     return (sums["distilled_loss"] / loss.counts(batch)["distilled"]).numpy(), loss

@@ -1,12 +1,12 @@
-"""Learns from another model's vectors: their file, nearest neighbours, and the losses.
+"""The vectors of texts by a teacher: their file, and which texts are nearest neighbours.
 
-A record holds a text and its nearest neighbours by the teacher. Texts that have nothing to do with
-each other say little: a batch of neighbours is where the similarities differ.
+A record holds a text and its nearest neighbours. Texts that have nothing to do with each other say
+little: among neighbours the similarities differ.
 """
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,9 @@ from absl import logging
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require
-from albert_tf.kinds.base import Example
-from albert_tf.records import features
-from albert_tf.train_config import COSINE, FinetuneConfig
 
-DISTILLED = "distilled"  # the loss
 NEIGHBOURS = 7  # of each text, in its record
 _SIMILARITIES = 2**26  # computed at once
-_SQUARED = 5.0  # weight of the squared differences in the loss
-Tensors = Mapping[str, Any]
 
 
 def read(path: str, ids: Sequence[str]) -> np.ndarray:
@@ -71,13 +65,14 @@ def find_neighbours(vectors: np.ndarray) -> np.ndarray:
     return np.concatenate(parts).astype(np.int32)
 
 
-def group(examples: Sequence[Example]) -> tuple[list[Example], np.ndarray, np.ndarray]:
+def group(examples: Sequence[Any]) -> tuple[list[Any], np.ndarray, np.ndarray]:
     """Returns the examples with different texts, their vectors of length 1, and their groups.
 
-    Vectors are [N, W] float32. A group is the row of a text and those of its neighbours,
-    [N, 1 + K] int32. Raises `UserError` for a vector that is 0 or not finite, or too few texts.
+    An example is a `base.Example` with the vector of its text in `teacher`. Vectors are [N, W]
+    float32. A group is the row of a text and those of its neighbours, [N, 1 + K] int32. Raises
+    `UserError` for a vector that is 0 or not finite, or too few texts.
     """
-    first: dict[str, Example] = {}
+    first: dict[str, Any] = {}
     for example in examples:
         first.setdefault(example.texts[0], example)
     chosen, least = [*first.values()], NEIGHBOURS + 1
@@ -89,44 +84,3 @@ def group(examples: Sequence[Example]) -> tuple[list[Example], np.ndarray, np.nd
     numbers = np.arange(len(chosen), dtype=np.int32)[:, np.newaxis]
     vectors /= lengths
     return chosen, vectors, np.concatenate([numbers, find_neighbours(vectors)], 1)
-
-
-def make_loss(vectors: np.ndarray, config: FinetuneConfig) -> Any:
-    """Returns the `losses.Loss` of a teacher's vectors of all texts, of length 1: [N, W]."""
-    from albert_tf.model import losses
-
-    table = tf.constant(vectors)  # an input of the step: constants of a graph have a limit
-
-    def sums(outputs: Tensors, batch: Tensors) -> dict[str, Any]:
-        by_example = _compute_losses(outputs["embedding"], batch, table, config)
-        return {f"{DISTILLED}_loss": tf.reduce_sum(by_example * losses.example_weights(batch))}
-
-    loss = losses.loss_of_examples((DISTILLED,), sums)
-    return loss._replace(has_accuracy=False, compares_rows=config.vector_loss != COSINE)
-
-
-def _compute_losses(vectors: Any, batch: Tensors, teacher: Any, config: FinetuneConfig) -> Any:
-    """[B * C, D] -> the mean loss of the C texts of each example, [B]."""
-    numbers = batch[features.LABEL_IDS]  # [B, C]
-    rows = tf.reshape(numbers, [-1])
-    goal, vectors = tf.gather(teacher, rows), tf.cast(vectors, tf.float32)
-    losses = [
-        _compare(tf.math.l2_normalize(vectors[:, :size], -1), goal, rows, config)
-        for size in config.embedding_sizes or (None,)
-    ]
-    return tf.reduce_mean(tf.reshape(tf.add_n(losses), tf.shape(numbers)), 1)
-
-
-def _compare(vectors: Any, goal: Any, rows: Any, config: FinetuneConfig) -> Any:
-    """[T, D] and [T, W], both of length 1; the numbers of the texts [T] -> losses [T]."""
-    if config.vector_loss == COSINE:
-        return 1.0 - tf.reduce_sum(vectors * goal, -1)
-    is_other = rows[:, tf.newaxis] != rows[tf.newaxis]
-    ours, theirs = (tf.matmul(x, x, transpose_b=True) for x in (vectors, goal))
-    log_ours, log_theirs = (
-        tf.nn.log_softmax(tf.where(is_other, x / config.temperature, -1e9)) for x in (ours, theirs)
-    )
-    divergence = tf.reduce_sum(tf.exp(log_theirs) * (log_theirs - log_ours), -1)
-    shares = tf.cast(is_other, tf.float32)
-    squared = tf.reduce_sum(tf.square(ours - theirs) * shares, -1)
-    return divergence + _SQUARED * tf.math.divide_no_nan(squared, tf.reduce_sum(shares, -1))
