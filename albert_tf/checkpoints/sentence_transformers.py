@@ -192,7 +192,7 @@ def _check_pooler(checkpoint: ModelCheckpoint, folder: str) -> None:
     own = [checkpoint.weights.get(name, ()) for name in (_POOLER_KERNEL, _POOLER_BIAS)]
     if activation != _TANH or not all(map(np.array_equal, own, layer)):
         raise UserError(
-            f"{folder}: the Dense layer is neither the pooler of the model nor linear, as in "
+            f"{folder}: the Dense layer is not the pooler of the model, and not linear, as in "
             "vectors of this project. This model cannot be converted."
         )
 

@@ -112,7 +112,7 @@ def test_texts_alone_learn_the_vectors_of_a_teacher(run, tmp_path):
 def test_a_linear_layer_leads_into_the_space_of_the_teacher(run, tmp_path):
     train = write_rows(tmp_path / "train.jsonl", [{"text": row["text"]} for row in make_rows(18)])
     np.save(tmp_path / "vectors.npy", np.random.default_rng(0).normal(size=(18, 5)))
-    command = (*VECTORS, f"--train_file={train}", f"--teacher_vectors={tmp_path}/vectors.npy")
+    command = (*VECTORS[:2], f"--train_file={train}", f"--teacher_vectors={tmp_path}/vectors.npy")
     cosine = (*command, "--mode=train", "--set=vector_loss=cosine")
     assert "embedding_size 3 is not 5" in run(*cosine, "--set=embedding_size=3")
     assert not run(*cosine)
