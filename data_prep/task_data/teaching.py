@@ -59,7 +59,7 @@ def ask(
             logging.info(f"{teacher.source}: {done:,} of {len(examples):,} examples answered")
         parts.append(np.load(io.BytesIO(files.read_bytes(path, "answers of a teacher"))))
     answers = np.concatenate(parts)
-    values: Sequence[Any] = answers  # vectors stay arrays, for the memory
+    values: Any = answers  # vectors stay arrays, for the memory
     if not teacher.task.kind.answer.gives_vectors:
         own = teacher.task.labels
         order = [own.index(label) for label in labels] or [0]
