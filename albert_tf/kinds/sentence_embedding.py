@@ -252,6 +252,7 @@ class SentenceEmbeddingAnswer(Answer):
         from albert_tf.model import weight_names
 
         more = {weight_names.POOLER} if config.pooling == "pooler" else set()
+        more |= {weight_names.EMBEDDING} if config.embedding_size else set()
         return weight_names.list_shapes(config.albert, *self.parts, *more)
 
     def apply(self, network: Any, ids: Tensors, options: ReplyOptions) -> dict[str, Any]:
@@ -280,15 +281,6 @@ class SentenceEmbeddingAnswer(Answer):
         sizes = task_heads.HeadSizes.from_config(1, options.run_config)
         head = task_heads.EMBEDDINGS[options.pooling]
         return task_model.AlbertForTask(config, head, sizes, seed=None, dtype=options.dtype)
-
-    def list_weights(
-        self, weights: Mapping[str, Any], config: FinetuneConfig, source: str
-    ) -> dict[str, tuple[int, ...]]:
-        from albert_tf.model import weight_names
-
-        shapes = super().list_weights(weights, config, source)
-        layer = weight_names.list_shapes(config.albert, weight_names.EMBEDDING)
-        return shapes | layer if config.embedding_size else shapes
 
     def respond(self, outputs: Tensors, options: ReplyOptions) -> dict[str, Any]:
         vectors = outputs["embedding"]
