@@ -42,6 +42,7 @@ NOT_RUN = {
     r"bin/serve |curl ": "do not end, or ask what does not: tests/serving",
     r"bin/convert_checkpoint .*(=albert/|=https:|--push_to_hub)": "need a hub: tests/checkpoints",
     r"bin/run_pretraining .*=constant": "needs its 9,000 updates: tests/optim",
+    r"python -c |bin/\w+ .*(--teacher|runs/large)": "need a teacher: test_teacher.py",
     r"TF_CONFIG=": "needs two machines: tests/train/test_multi_worker.py",
 }
 # Exports of kinds and of a type that tests/export asks.
