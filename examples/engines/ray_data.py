@@ -27,7 +27,8 @@ class Answers:
 def main(model: str, texts: str, output: str) -> None:
     ray.data.DataContext.get_current().execution_options.preserve_order = True
     rows = ray.data.read_text(texts)
-    options = {"batch_size": 256, "concurrency": 2, "num_cpus": 1}
+    # With all cores for workers none is left to read the texts.
+    options = {"batch_size": 256, "concurrency": 2, "num_cpus": 0.5}
     rows.map_batches(Answers, fn_constructor_args=(model,), **options).write_json(output)
 
 
