@@ -40,7 +40,7 @@ NOT_RUN = {
     r"bin/export --format=(onnx|int8) |bin/export .*--mediapipe": "need packages: tests/export",
     r"tensorboard |docker |gcloud |bin/demo ": "do not end: tests/programs/test_demo.py",
     r"bin/serve |curl ": "do not end, or ask what does not: tests/serving",
-    r"bin/convert_checkpoint .*(=albert/|=google-bert/|=https:|--push_to_hub)": "need a hub: tests/checkpoints",
+    r"bin/convert_checkpoint .*(=albert/|=google-bert/|=https:|--push_to_hub)": "need a hub",
     r"bin/run_pretraining .*=constant": "needs its 9,000 updates: tests/optim",
     r"python -c |bin/\w+ .*(--teacher|runs/large)": "need a teacher: test_teacher.py",
     r"TF_CONFIG=": "needs two machines: tests/train/test_multi_worker.py",
