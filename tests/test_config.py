@@ -96,7 +96,7 @@ MISTAKES = [
     (FINETUNE, "layer_loop=true albert.num_hidden_groups=2", LOOP),
     (FINETUNE, "null_answer=none", "null_answer: 'none' is not one of answer_class, null_score"),
     (FINETUNE, "temperature=0", "temperature must be more than 0.0"),
-    (FINETUNE, "pooling=max", "pooling: 'max' is not one of mean, first"),
+    (FINETUNE, "pooling=max", "pooling: 'max' is not one of mean, cls, pooler"),
     (FINETUNE, "learning_rate=-1", "learning_rate must be at least 0"),
     (FINETUNE, "warmup_proportion=1", "warmup_proportion must be below 1."),
     (FINETUNE, "num_train_epochs=0", "num_train_steps and num_train_epochs are both 0"),
