@@ -80,7 +80,9 @@ def quantizing(monkeypatch):
     def replace(change):
         def run(source, records, path, run=int8_export.run):
             is_int8 = path.endswith(int8_export.GRAPH)
-            outputs = run(source, records, path.replace(int8_export.GRAPH, onnx_folder.GRAPH))
+            outputs = run(
+                source, records, path.replace(int8_export.GRAPH, onnx_folder.LAYOUTS["hub"])
+            )
             return {name: change(x) for name, x in outputs.items()} if is_int8 else outputs
 
         monkeypatch.setattr(int8_export, "run", run)

@@ -15,7 +15,10 @@ SQUAD = ["--task=squad2", "--train_file={0}/answers.json", "--dev_file={0}/quest
         ([DATA, "--mode=learn"], "--mode: 'learn' is not one of train, eval, predict"),
         ([DATA, "--mode="], "--mode is empty: give it a value, or leave it out"),
         ([DATA, "--label_column=review"], "labels are 'review'. Name a column of its own"),
-        ([DATA, "--recipe=v3"], "there is no recipe 'v3'. Take one of v1, v2, simcse, none"),
+        (
+            [DATA, "--recipe=v3"],
+            "there is no recipe 'v3'. Take one of v1, v2, simcse, vectors, none",
+        ),
         ([DATA, "--set=sop=1"], "unknown key 'sop'"),
         ([DATA, "--epochs=2", "--set=num_train_steps=9"], "--epochs and --set num_train_steps say"),
         ([DATA, "--batch_size=0"], "batch_size must be at least 1"),

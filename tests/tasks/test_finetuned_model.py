@@ -46,7 +46,7 @@ def test_passes_replace_the_steps_of_a_recipe(overrides, expected, tmp_path):
 
 def fit(task, num_examples, *overrides):
     changes = recipes.ConfigOverrides(None, None, overrides)
-    manifest = {"files": {"records.tfrecord": num_examples}}
+    manifest = {"files": {"records.tfrecord": num_examples}, "settings": {}}
     train = TaskDataset("", manifest, task_table.get(task), [{}] * num_examples)
     config = recipes.resolve_config(train.task, None, changes)
     return recipes.fit_to_data(config, changes, train)

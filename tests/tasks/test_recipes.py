@@ -63,7 +63,7 @@ LABELS = ("a", "b", "c", "never")
 )
 def test_balanced_weights_count_classes_the_same(kind, labels, expected):
     rows = [{"id": str(number), "label": label} for number, label in enumerate(labels)]
-    manifest = {"files": {"records.tfrecord": len(rows)}}
+    manifest = {"files": {"records.tfrecord": len(rows)}, "settings": {}}
     train = TaskDataset("folder", manifest, task_table.make_own(kind, LABELS), rows)
     config = recipes.complete(FinetuneConfig(class_weights="balanced"), train)
     assert config.class_weights == pytest.approx(expected)
@@ -72,7 +72,7 @@ def test_balanced_weights_count_classes_the_same(kind, labels, expected):
 @pytest.mark.parametrize(
     ("task", "recipe", "overrides", "message"),
     [
-        ("rte", "v3", (), r"no recipe 'v3'\. Take one of v1, v2, simcse, none\."),
+        ("rte", "v3", (), r"no recipe 'v3'\. Take one of v1, v2, simcse, vectors, none\."),
         ("rte", "simcse", (), r"recipe simcse has no task 'rte'\. Take --recipe=none"),
         ("rte", "v1", ("albert=huge",), "unknown preset 'huge'"),
         ("rte", "v1", ("albert=3",), "albert must be `object`, not 3"),
