@@ -7,7 +7,6 @@ import io
 import re
 from typing import Any
 
-import h5py
 import numpy as np
 
 from albert_tf import files
@@ -21,6 +20,8 @@ _OWN = re.compile(r"([^/]+)/(?:.*/)?\1/.*")
 
 def read(path: str) -> dict[str, np.ndarray]:
     """Returns the arrays by the names of their variables; `UserError` if the file is damaged."""
+    import h5py
+
     arrays = {}
 
     def visit(name: str, item: Any) -> None:

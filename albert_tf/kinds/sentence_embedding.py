@@ -267,7 +267,7 @@ class SentenceEmbeddingAnswer(Answer):
             first = last[:, 0] if is_raw else outputs["pooled_output"]
             vectors = tf.cast(first, tf.float32)
         else:
-            tokens = encoder(ids, skips_padding=True)["sequence_output"]
+            tokens = encoder(ids, skips_padding=True, pooled=False)["sequence_output"]
             vectors = task_heads.average_tokens(tokens, ids[features.INPUT_MASK])
         if isinstance(head := getattr(network, "head", None), task_heads.MeanEmbedding):
             vectors = head.project(vectors)
