@@ -71,7 +71,7 @@ class AlbertConfig:
 
     @property
     def is_bert(self) -> bool:
-        """Returns whether it is a BERT: nothing is shared, and there is no mapping."""
+        """Whether it is a BERT: layers share no weights, and embeddings have the hidden size."""
         has_mapping = self.embedding_size != self.hidden_size
         return self.cross_layer_sharing == "none" and self.inner_group_num == 1 and not has_mapping
 

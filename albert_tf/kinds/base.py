@@ -270,14 +270,14 @@ class TaskSplit:
 
     @property
     def is_taught(self) -> bool:
-        """Whether a teacher answers examples to train on."""
+        """Whether the model learns from a teacher on this split."""
         source = self.source
         has_teacher = bool(self.teacher or source.columns.teacher or source.teacher_vectors)
         return self.name == "train" and has_teacher
 
     @property
     def may_lack_labels(self) -> bool:
-        """Whether a row of the file may lack its label; it is none that is held out."""
+        """Whether rows of the file may lack a label. Only labelled rows are held out for dev."""
         return self.is_test or self.is_taught or (self.name == "dev" and self.holds_out)
 
     def parse_label(self, text: str, place: str) -> Label:

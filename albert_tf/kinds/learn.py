@@ -81,9 +81,9 @@ class Learn:
     def sum_taught(
         self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
     ) -> dict[str, Any]:
-        """Returns the sum of the loss of labels and of that of a teacher's answers.
+        """Returns the loss on labels plus the loss on the teacher's answers, weighted.
 
-        Of an example without one of the two the other's part alone counts.
+        An example without a label, or without an answer, has the other loss alone.
         """
         name, share = f"{self.kind}_loss", config.teacher_weight
         known, answered = tf.unstack(batch[features.TARGET_WEIGHTS], axis=1)  # [B] each

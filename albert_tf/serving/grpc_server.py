@@ -29,7 +29,7 @@ class _PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
         except Refusal as error:
             refusal = error
         except Exception as error:
-            # Without its text, which may have that of a request in it.
+            # Without its message, which may quote a request.
             logging.error("Predict failed: %s.", type(error).__name__)
             refusal = Refusal("INTERNAL", "The server failed.")
         code = _CODES.get(refusal.code, refusal.code)

@@ -59,7 +59,7 @@ class Guard:
                 reply = write_refusal(refusal, scope["path"])
                 await reply(scope, receive, send_and_see)
             except Exception as error:
-                # Without its text, which may have that of a request in it.
+                # Without its message, which may quote a request.
                 logging.error("%s failed: %s.", _shorten(scope["path"]), type(error).__name__)
                 if not status:
                     reply = write_refusal(Refusal("INTERNAL", "The server failed."), scope["path"])

@@ -234,7 +234,7 @@ def _describe_content(folder: str) -> list[tuple[str, int, int]]:
 
 
 def _is_sound(state: State | None, folder: str) -> bool:
-    """Whether nothing speaks against a version, or its folder has changed since it did."""
+    """Whether a version has not failed to load, or its folder has changed since."""
     return not state or state.code == "OK" or state.content != _describe_content(folder)
 
 
