@@ -66,7 +66,7 @@ def require_backend() -> None:
 
 
 def turn_off_ynn() -> None:
-    """Keeps XLA from fusing with YNNPACK on CPUs, which crashes now and then (docs/decisions.md).
+    """Keeps XLA from fusing with YNNPACK on CPUs, which can crash (docs/research/decisions.md).
 
     It changes XLA_FLAGS, which XLA reads at its first compilation; after that a warning says so. A
     user who sets that flag decides. TensorFlow 2.20 ends the process at a flag that it lacks.

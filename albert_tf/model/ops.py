@@ -1,7 +1,7 @@
 """Performance-critical ops with custom gradients; plain references in tests/model/test_ops.py.
 
 On a CPU each elementary operation reads and writes memory again; XLA compiles an op into one loop
-(measured in docs/results.md). One GPU, or a TPU, compiles the whole step: there `fused` changes
+(docs/research/results.md). One GPU, or a TPU, compiles the whole step: there `fused` changes
 rounding alone. It is for training: without it an op is plain TensorFlow, which merges it into the
 product before it, and which runs where there is no XLA: inference and exported graphs.
 """

@@ -90,7 +90,7 @@ def estimate_memory(config: PretrainConfig, batch: int) -> dict[str, int]:
     A block keeps what its products give and the probabilities of attention, in the computing type,
     and a byte for each element that dropout sees; recomputed blocks keep their inputs. Gradients of
     shared weights are kept layer by layer. Within 15 % of what the TPUs' compiler needed for the
-    paper's models (docs/results.md); not compared: weights that layers do not share.
+    paper's models (docs/research/results.md); not compared: weights that layers do not share.
     """
     albert, length = config.albert, config.max_seq_length
     hidden, inner, heads = albert.hidden_size, albert.intermediate_size, albert.num_attention_heads

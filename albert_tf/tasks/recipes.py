@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 RECIPES = ("v1", "v2", "simcse", "vectors", "none")
 _TOLERANCE = 0.05  # releases of the same data differ by up to 3.5 %
-# Up to which (hidden size, layers): docs/results.md, "Fine-tuning". For larger models the paper's.
+# Up to which (hidden size, layers): docs/research/results.md, "Fine-tuning". Larger: the paper's.
 _RATES = {(256, 6): 1e-4, (256, math.inf): 5e-5, (math.inf, math.inf): 2e-5}
 
 

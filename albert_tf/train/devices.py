@@ -51,7 +51,7 @@ def choose_jit_compile(config: TrainConfig, strategy: tf.distribute.Strategy) ->
     """Whether to compile the step with XLA: as configured, by default for exactly one GPU.
 
     Several replicas cannot (`UserError` if it is configured), TPUStrategy always does, and a CPU's
-    matrix products are faster outside XLA (docs/results.md).
+    matrix products are faster outside XLA (docs/research/results.md).
     """
     alone = _is_alone(strategy)
     if config.jit_compile and not alone:
@@ -84,7 +84,7 @@ def choose_num_branches(config: TrainConfig, strategy: tf.distribute.Strategy) -
     """The number of equal, independent slices of a batch on a CPU: one for each core, or 1.
 
     With slices, no operation waits until all cores have done their share of the one before, or for
-    a loop of XLA that runs on one core (measured in docs/results.md). 1 on other devices, with XLA,
+    a loop of XLA that runs on one core (docs/research/results.md). 1 on other devices, with XLA,
     with batches that the number of cores does not divide, with more than 8 cores (each slice holds
     gradients of all weights), with rematerialization (the slices would hold their activations at
     the same time), and where the user has set TF_NUM_INTRAOP_THREADS or TF_NUM_INTEROP_THREADS.

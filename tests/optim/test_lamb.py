@@ -157,7 +157,7 @@ def test_first_update_takes_the_rate_of_step_zero(apply):
 
 @pytest.mark.parametrize(("adapt", "bound"), [(True, 1e-6), (False, 2e-5)])
 def test_the_published_rounding_of_one_minus_beta_2_changes_next_to_nothing(adapt, bound):
-    """The published code multiplies by float32(1 - 0.999), see docs/decisions.md."""
+    """The published code multiplies by float32(1 - 0.999), see docs/research/decisions.md."""
     rng = np.random.default_rng(0)
     start = tf.constant(rng.normal(0, 0.05, (64, 64)), tf.float32)
     constants = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-6, "weight_decay_rate": 0.01}

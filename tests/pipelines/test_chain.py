@@ -78,7 +78,7 @@ def test_from_text_to_guessed_words(program, tmp_path):
         "max_predictions_per_seq": PREDICTIONS,
         "train_batch_size": 32,
         "num_train_steps": 300,
-        # LAMB would need a longer run: at a high learning rate it may collapse (docs/results.md).
+        # LAMB needs a longer run: at a high rate it may collapse (docs/research/results.md).
         "optimizer": "adamw",
         "num_warmup_steps": 50,
         "learning_rate": 0.006,

@@ -85,7 +85,7 @@ ROWS_THERE = [json.loads(line) for line in ROWS.read_text().splitlines()]
     ],
 )
 def test_with_dropout_memory_is_near_what_was_compiled(model, way, gigabytes):
-    """16 sequences a chip of v5e:16x16: docs/results.md, "Plans for TPUs"."""
+    """16 sequences a chip of v5e:16x16: docs/research/results.md, "Plans for TPUs"."""
     config = PretrainConfig(albert=PRESETS[model], max_predictions_per_seq=77, **way)
     memory = costs.estimate_memory(config, 16)
     assert sum(memory.values()) == pytest.approx(gigabytes * 1e9, rel=0.05)

@@ -75,7 +75,7 @@ ANSWERS = {
 
 def list_pages():
     """Returns the pages of the table in BUILD.md, in order."""
-    return re.findall(r"^\| .* \| \[.*\]\(docs/(\w+)\.md\)", BUILD, re.MULTILINE)
+    return re.findall(r"^\| .* \| \[.*\]\(docs/([\w/]+)\.md\)", BUILD, re.MULTILINE)
 
 
 def commands(page):

@@ -1,4 +1,4 @@
-"""docs/datum.md and docs/python.md run as doctests; docs/walks.md names functions that exist."""
+"""Two pages run as doctests; docs/research/walks.md names functions that exist."""
 
 import ast
 import doctest
@@ -20,7 +20,7 @@ def run_page(name):
 
 
 def test_the_life_of_one_sentence():
-    run_page("datum.md")
+    run_page("research/datum.md")
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_the_python_page():
 
 
 def test_walks_name_functions_that_exist():
-    page = (ROOT / "docs" / "walks.md").read_text()
+    page = (ROOT / "docs" / "research" / "walks.md").read_text()
     rows = re.findall(r"^\| (`.*`) \| `(\S+\.py)`", page, re.MULTILINE)
     assert rows
     for functions, path in rows:
