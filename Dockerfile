@@ -13,7 +13,7 @@ WORKDIR /albert
 COPY requirements.txt ./
 COPY albert_tf/environments/*.txt albert_tf/environments/
 
-# A TPU VM: the three commands of docs/tpu.md. --privileged lets it reach the chips.
+# A TPU VM: the three commands of docs/clusters.md. --privileged lets it reach the chips.
 FROM base AS tpu
 RUN pip install -r albert_tf/environments/tpu.txt
 RUN pip install --no-deps tensorflow-text==2.20.1 tensorflow-serving-api==2.20.0

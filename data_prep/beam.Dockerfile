@@ -1,4 +1,4 @@
-# The image of a worker of Apache Beam, for engines that start containers (docs/beam.md). Built in the
+# The image of a worker of Apache Beam, for engines that start containers (examples/beam/README.md). Built in the
 # root of the repository; nobody has built it yet.
 #
 #   docker build -f data_prep/beam.Dockerfile -t REGISTRY/albert-beam .

@@ -117,7 +117,7 @@ def test_a_file_that_is_not_there_is_one_line(path, words, run_program, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_flags_have_the_names_of_the_table_in_build_md():
+def test_flags_have_the_names_of_the_table_in_contributing_md():
     """An input, an output, a model that answers, and weights that something else is made of."""
     flags = {
         (path.name, *words): program_flags.read(path, words).keys() for path, words in COMMANDS
@@ -161,11 +161,12 @@ def test_shell_programs_refuse_stray_arguments_in_one_line(name):
 
 
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
-
+FRONT = ("README.md", "BUILD.md", "CONTRIBUTING.md")
+EXAMPLES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "examples").rglob("*.md"))
 
 PROGRAM_NAMES = [f"bin/{path.name}" for path in PROGRAMS]
 DOCUMENTED = {
-    **{name: pages.read_blocks(name) for name in ("README.md", "BUILD.md", *PAGES)},
+    **{name: pages.read_blocks(name) for name in (*FRONT, *EXAMPLES, *PAGES)},
     **{name: pages.read_examples(name) for name in PROGRAM_NAMES},
 }
 DOCUMENTED = {name: list(pages.split(text)) for name, text in DOCUMENTED.items()}
@@ -212,7 +213,7 @@ def _check_names(program, *arguments):
 
 
 def test_commands_within_sentences_have_flags_that_programs_have():
-    for document in ("README.md", "BUILD.md", *PAGES):
+    for document in (*FRONT, *EXAMPLES, *PAGES):
         for text in re.findall(r"(?<!`)`(bin/[^`]*)`(?!`)", (ROOT / document).read_text()):
             [line] = pages.split(text.replace("\n", " "))
             if line[0] in PROGRAM_NAMES:
@@ -224,9 +225,9 @@ def test_documents_have_commands():
 
 
 def test_every_page_is_in_the_table_of_pages_and_every_link_leads_somewhere():
-    """BUILD.md leads to each page, but those of docs/research/."""
+    """BUILD.md leads to each page except those of docs/research/."""
     links = set(re.findall(r"\]\((docs/\w+\.md)\)", (ROOT / "BUILD.md").read_text()))
     assert links == {name for name in PAGES if name.count("/") == 1}
-    for document in ("README.md", "BUILD.md", *PAGES):
+    for document in (*FRONT, *EXAMPLES, *PAGES):
         for link in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / document).read_text()):
             assert (ROOT / document).parent.joinpath(link).exists(), (document, link)

@@ -71,7 +71,7 @@ def _read_settings(paths: Sequence[str]) -> dict[str, Any]:
     if missing := needed.keys() - values:
         raise UserError(
             f"{path}: its records have no {', '.join(sorted(missing))}, only "
-            f"{', '.join(sorted(values))}. Rename them, or write those of docs/records.md."
+            f"{', '.join(sorted(values))}. Rename them, or write those of docs/research/records.md."
         )
     if not has_masks:
         return _choose_masking(max(map(_find_longest, paths)))

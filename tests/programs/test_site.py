@@ -49,7 +49,7 @@ def test_the_images_install_what_the_documents_say():
     """Nobody has built them: at least their commands are those that are tried elsewhere."""
     image = (ROOT / "Dockerfile").read_text()
     installed = re.findall(r"^RUN (pip install .*)", image, re.MULTILINE)
-    page = (ROOT / "docs" / "tpu.md").read_text()
+    page = (ROOT / "docs" / "clusters.md").read_text()
     assert installed[:3] == re.findall(r"^pip install .*", page, re.MULTILINE)
     assert installed[3:] == ["pip install -r requirements.txt", "pip install --no-deps -e ."]
 

@@ -1,4 +1,4 @@
-"""Runs the commands of docs/tpu.md without a TPU; checks its versions and quoted messages."""
+"""Runs the commands of docs/clusters.md without a TPU; checks its versions and quoted messages."""
 
 import ast
 import json
@@ -16,7 +16,7 @@ from albert_tf.plan import chips
 from albert_tf.train import devices
 from albert_tf.train_config import PretrainConfig
 
-PAGE = (ROOT / "docs" / "tpu.md").read_text()
+PAGE = (ROOT / "docs" / "clusters.md").read_text()
 # The page has these words right before a block that no test runs.
 NOT_RUN = re.compile(r"not\s+run\s+here", re.IGNORECASE)
 BY_HAND = re.compile(r"no\s+test\s+runs", re.IGNORECASE)
