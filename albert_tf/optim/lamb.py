@@ -5,6 +5,7 @@ published with ALBERT, which does not correct the bias of Adam's moments. `keras
 is no substitute: it decays outside the trust ratio and adapts biases and LayerNorm too.
 """
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from albert_tf.errors import to_one_line
 
 # Weights whose path matches are neither decayed nor layer-adapted.
 EXCLUDED = re.compile("LayerNorm|layer_norm|bias")
+_LARGE = 2**16  # numbers of a weight whose update is worth compiling
 
 
 def lamb_update(
@@ -54,6 +56,13 @@ def lamb_update(
     return update, m, v
 
 
+@functools.partial(tf.function, jit_compile=True, autograph=False)
+def _fused_adamw(w, g, m, v, learning_rate, scale, **options):
+    """The new w, m and v in one pass over memory, of the gradient g * scale."""
+    update, m, v = lamb_update(w, g * scale, m, v, adapt=False, **options)
+    return w - learning_rate * update, m, v
+
+
 def trust_ratio(w: tf.Tensor, update: tf.Tensor) -> tf.Tensor:
     """|w| / |update|, or 1 if either is 0: a weight that starts at zero must be able to move."""
     w_norm, update_norm = tf.norm(w), tf.norm(update)
@@ -66,6 +75,8 @@ class Lamb(keras.optimizers.Optimizer):
     """The optimizer around `lamb_update`; defaults as published.
 
     `bias_correction` makes it the paper's algorithm; without it, it is the published code.
+    `fused` lets XLA compile the update of large weights that are not layer-adapted: one pass over
+    memory instead of fifteen.
     """
 
     layer_adaptation = True
@@ -79,12 +90,14 @@ class Lamb(keras.optimizers.Optimizer):
         epsilon: float = 1e-6,
         weight_decay_rate: float = 0.01,
         bias_correction: bool = False,
+        fused: bool = False,
         name: str | None = None,
     ):
         # The base class is not given `weight_decay`: it would decay outside the trust ratio.
         super().__init__(learning_rate=learning_rate, name=name)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.weight_decay_rate, self.bias_correction = weight_decay_rate, bias_correction
+        self.fused = fused
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Creates the moments of `variables`; call it in the strategy's scope."""
@@ -94,44 +107,54 @@ class Lamb(keras.optimizers.Optimizer):
         self._m, self._v = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
         self._excluded = [bool(EXCLUDED.search(variable.path)) for variable in variables]
 
-    def update_step(self, gradient, variable, learning_rate):
-        """Updates one `tf.Variable` and its moments; `gradient` may be `tf.IndexedSlices`."""
+    def update_step(self, gradient, variable, learning_rate, scale=1.0):
+        """Updates one `tf.Variable` and its moments by `gradient * scale`.
+
+        `gradient` may be `tf.IndexedSlices`.
+        """
         index = self._get_variable_index(variable)
         m, v, excluded = self._m[index], self._v[index], self._excluded[index]
-        update, new_m, new_v = lamb_update(
-            tf.convert_to_tensor(variable),
-            tf.cast(tf.convert_to_tensor(gradient), variable.dtype),
-            tf.convert_to_tensor(m),
-            tf.convert_to_tensor(v),
-            beta_1=self.beta_1,
-            beta_2=self.beta_2,
-            epsilon=self.epsilon,
-            weight_decay_rate=0.0 if excluded else self.weight_decay_rate,
-            adapt=self.layer_adaptation and not excluded,
-            t=tf.convert_to_tensor(self.iterations) + 1 if self.bias_correction else None,
-        )
+        w, dtype = tf.convert_to_tensor(variable), variable.dtype
+        g = tf.cast(tf.convert_to_tensor(gradient), dtype)
+        tensors = (w, g, tf.convert_to_tensor(m), tf.convert_to_tensor(v))
+        learning_rate, scale = tf.cast(learning_rate, dtype), tf.cast(scale, dtype)
+        options: dict[str, Any] = {
+            "beta_1": self.beta_1,
+            "beta_2": self.beta_2,
+            "epsilon": self.epsilon,
+            "weight_decay_rate": 0.0 if excluded else self.weight_decay_rate,
+            "t": tf.convert_to_tensor(self.iterations) + 1 if self.bias_correction else None,
+        }
+        adapt = self.layer_adaptation and not excluded
+        if self.fused and not adapt and w.shape.num_elements() >= _LARGE:
+            w, new_m, new_v = _fused_adamw(*tensors, learning_rate, scale, **options)
+            self.assign(variable, w)
+        else:
+            update, new_m, new_v = lamb_update(w, g * scale, *tensors[2:], adapt=adapt, **options)
+            self.assign_sub(variable, learning_rate * update)
         self.assign(m, new_m)
         self.assign(v, new_v)
-        self.assign_sub(variable, tf.cast(learning_rate, variable.dtype) * update)
 
-    def apply_reduced(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> None:
-        """Applies gradients that the caller has summed over the replicas, and clipped since.
+    def apply_reduced(
+        self, gradients: Sequence[tf.Tensor | tf.IndexedSlices], scale: Any = 1.0
+    ) -> None:
+        """Applies `gradient * scale` of gradients that the caller has summed over the replicas.
 
         Call it in a replica context, with a gradient for each variable, in the order of `build`.
         """
 
-        def update_all(strategy, gradients, learning_rate):
+        def update_all(strategy, gradients, *args):
             for variable, gradient in zip(self._trainable_variables, gradients, strict=True):
                 strategy.extended.update(
                     variable.value,
                     lambda variable, gradient, *args: self.update_step(gradient, variable, *args),
-                    args=(gradient, learning_rate),
+                    args=(gradient, *args),
                     group=False,
                 )
 
         merge_call = tf.__internal__.distribute.interim.maybe_merge_call
-        learning_rate = tf.convert_to_tensor(self.learning_rate)
-        merge_call(update_all, tf.distribute.get_strategy(), gradients, learning_rate)
+        args = tf.convert_to_tensor(self.learning_rate), tf.convert_to_tensor(scale)
+        merge_call(update_all, tf.distribute.get_strategy(), gradients, *args)
         self.iterations.assign_add(1)
 
     def slots(self) -> dict[str, tf.Variable]:

@@ -43,7 +43,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         return dict(vars(self))
 
 
-def make_optimizer(config: TrainConfig) -> Lamb:
+def make_optimizer(config: TrainConfig, *, fused: bool = False) -> Lamb:
     """Returns the config's optimizer with its schedule. Clipping is the caller's."""
     schedule = WarmupDecay(
         config.learning_rate,
@@ -54,5 +54,8 @@ def make_optimizer(config: TrainConfig) -> Lamb:
         decay=config.decay,
     )
     return OPTIMIZERS[config.optimizer](
-        schedule, weight_decay_rate=config.weight_decay_rate, bias_correction=config.bias_correction
+        schedule,
+        weight_decay_rate=config.weight_decay_rate,
+        bias_correction=config.bias_correction,
+        fused=fused,
     )

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.checkpoints import training_checkpoint
+from albert_tf.model import xla
 from albert_tf.objectives.objective import Objective
 from albert_tf.optim import lamb, optimizers
 from albert_tf.records import features
@@ -57,7 +58,7 @@ def make_train_state(
     buckets = devices.choose_buckets(config, strategy)
     with strategy.scope():
         model, weights = objective.make_model(config)
-        optimizer = optimizers.make_optimizer(config)
+        optimizer = optimizers.make_optimizer(config, fused=xla.compiles_pieces())
         optimizer.build(weights)
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA
         position = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)

@@ -43,7 +43,7 @@ def make_update(
         norm = tf.linalg.global_norm(gradients)
         clip = config.max_grad_norm / tf.maximum(norm, config.max_grad_norm)
         last = {"learning_rate": tf.identity(optimizer.learning_rate), "gradient_norm": norm}
-        optimizer.apply_reduced([gradient * clip for gradient in gradients])
+        optimizer.apply_reduced(gradients, clip)
         last["weight_norm"] = tf.linalg.global_norm(variables)
         # Every replica has the same values, and the caller sums over the replicas.
         last = {name: x / num_replicas for name, x in last.items()}

@@ -173,3 +173,22 @@ def test_the_published_rounding_of_one_minus_beta_2_changes_next_to_nothing(adap
         theirs -= 0.002 * update * (trust_ratio(theirs, update) if adapt else 1.0)
     difference = np.abs(ours - theirs).max() / np.abs(ours).max()
     assert 0 < difference < bound
+
+
+@pytest.mark.parametrize("bias_correction", [False, True])
+def test_the_fused_update_is_the_same(bias_correction):
+    """A kernel is large enough to be fused, a LayerNorm's weight is not decayed."""
+    results = []
+    for fused in (False, True):
+        rng = np.random.default_rng(0)
+        values = {"a/kernel": (256, 256), "b/LayerNorm/gamma": (256,), "a/bias": (2**16,)}
+        variables = [make_variable(x, rng.normal(0, 0.1, shape)) for x, shape in values.items()]
+        optimizer = AdamW(0.01, bias_correction=bias_correction, fused=fused)
+        optimizer.build(variables)
+        for _ in range(5):
+            gradients = [tf.constant(rng.normal(0, 1, x.shape), tf.float32) for x in variables]
+            tf.function(optimizer.apply_reduced)(gradients, 0.5)
+        results.append([*map(np.array, variables), *map(np.array, optimizer.slots().values())])
+    for plain, compiled in zip(*results, strict=True):
+        np.testing.assert_allclose(compiled, plain, rtol=0, atol=1e-6 * np.abs(plain).max())
+    assert any((plain != compiled).any() for plain, compiled in zip(*results, strict=True))
