@@ -20,6 +20,8 @@ PAGE = (ROOT / "docs" / "clusters.md").read_text()
 # The page has these words right before a block that no test runs.
 NOT_RUN = re.compile(r"not\s+run\s+here", re.IGNORECASE)
 BY_HAND = re.compile(r"no\s+test\s+runs", re.IGNORECASE)
+# These commands run in tests/train/test_multi_worker.py and test_build.py.
+ELSEWHERE = re.compile(r"TF_CONFIG=|bin/export|\.venv/bin/python")
 NEEDS_GOOGLE = re.compile(r"gcloud|tensorboard|--tpu|tpu='local'|tf\.distribute\.Server")
 
 
@@ -53,7 +55,7 @@ def test_the_page_says_of_each_block_whether_it_was_run():
         assert bool(NOT_RUN.search(paragraph)) == needs_google, commands
         assert not (needs_google and BY_HAND.search(paragraph)), commands
         marks.append(needs_google)
-    assert marks.count(True) >= 8
+    assert marks.count(True) >= 6
     assert marks.count(False) >= 4
 
 
@@ -97,7 +99,7 @@ def constants():
 def test_quoted_messages_are_in_the_code():
     table = PAGE.partition("## Trouble")[2]
     rows = re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE)
-    assert len(rows) > 8
+    assert len(rows) > 4
     ours = [row for row in rows if not re.search(r"\((libtpu|XLA|TensorFlow)\)", row)]
     texts = list(constants())
     for quote in [quote for row in ours for quote in re.findall("`(.*?)`", row)]:
@@ -130,6 +132,7 @@ SHORT = [f"--set={value}" for value in (*SHORT, "dtype=float32")]
 def test_the_commands_run_without_a_tpu(run_program, tmp_path, monkeypatch):
     """Runs the commands of bin/ in order, with a folder as the bucket and a tiny model."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
     (tmp_path / "text").mkdir()
     rng = np.random.default_rng(0)
     words = ["".join(rng.choice(list("abcdefghij"), 4)) for _ in range(30)]
@@ -137,21 +140,24 @@ def test_the_commands_run_without_a_tpu(run_program, tmp_path, monkeypatch):
     text = "\n\n".join("\n".join(lines) for lines in documents)
     (tmp_path / "text" / "a.txt").write_text(text)
     extra = {
+        "bin/plan_training": [],
         "bin/train_vocabulary": ["--vocab_size=50"],
         "bin/create_pretraining_data": ["--num_processes=1"],
-        "bin/plan_training": [],
         "bin/run_pretraining": [*TINY, *SHORT],
     }
     done = []
     for commands, paragraph in blocks():
         for name, *arguments in commands if not BY_HAND.search(paragraph) else ():
+            if ELSEWHERE.match(name):
+                continue
             # Of the commands "not run here", pre-training also runs without --tpu.
             if NOT_RUN.search(paragraph) and name != "bin/run_pretraining":
                 continue
             words = [word.replace("gs://my-bucket/", "") for word in arguments if word != "--tpu"]
             assert not run_program(ROOT / name, *words, *extra[name]), name
             done.append(name)
-    assert done == [*extra, "bin/run_pretraining"]
+    assert list(dict.fromkeys(done)) == list(extra)
+    assert done.count("bin/run_pretraining") == 2
     record = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert record["step"] == 2
     assert "eval_masked_lm_accuracy" in record
