@@ -55,7 +55,7 @@ def test_the_page_says_of_each_block_whether_it_was_run():
         assert bool(NOT_RUN.search(paragraph)) == needs_google, commands
         assert not (needs_google and BY_HAND.search(paragraph)), commands
         marks.append(needs_google)
-    assert marks.count(True) >= 6
+    assert marks.count(True) >= 5
     assert marks.count(False) >= 4
 
 
