@@ -27,6 +27,7 @@ def test_the_life_of_one_sentence():
 def checkpoints(tmp_path, monkeypatch):
     """A folder, now the current one, with the checkpoints that docs/python.md loads."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     vocabulary = tiny_run.write_vocabulary(str(tmp_path / "vocabulary"))
     pretrained = tiny_checkpoints.make(vocabulary)
     for folder, name in (("", "albert_tf"), ("google", "google"), ("hugging_face",) * 2):
