@@ -189,7 +189,7 @@ def test_the_pages_in_their_order(run_program, workspace, capsys):
                 assert re.search(f"^   {ANSWERS[name]}", shown.out, re.MULTILINE), text
             done += 1
     assert not failed, "\n".join(map(str, failed))
-    assert done >= 80
+    assert done >= 70
     with gzip.open("predictions.jsonl.gz", "rt") as file:
         in_one_file = file.read()
     assert in_one_file.startswith('{"id": 7, "label": ')
