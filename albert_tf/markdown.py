@@ -3,9 +3,7 @@
 A section is a heading, a paragraph, a table or a block of code, as one string.
 """
 
-import html
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -29,13 +27,6 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Returns a table of cells without line breaks."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def escape(text: object) -> str:
-    """Returns Markdown, in one line, that shows a text as it is."""
-    line = re.sub(r"\s+", " ", html.escape(str(text), quote=False))
-    line = re.sub(r"([\\`*_\[\]|#~])", r"\\\1", line)
-    return re.sub(r"^(\s*\d*)([-+.)])(?=\s)", r"\1\\\2", line)  # or it begins a list
 
 
 def code(text: str, language: str = "") -> str:

@@ -8,7 +8,7 @@ METRICS_LOG = "metrics.jsonl"
 # The names that trackers have for the run.
 TRACKERS = "trackers.json"
 # The commands that trained, and the page about the run.
-COMMANDS, REPORT = "commands.jsonl", "report.md"
+COMMANDS, REPORT = "commands.jsonl", "report.html"
 # The best checkpoint and its metrics.
 BEST, BEST_METRICS = "best", "metrics.json"
 # Which checkpoint of a run is taken where its folder is named.

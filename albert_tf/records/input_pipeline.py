@@ -188,6 +188,17 @@ def distribute_eval(
     return distribute(strategy, make, spec, masking=masking)
 
 
+def load(path: str) -> tf.Tensor:
+    """Returns the serialised records of a file, [N] strings."""
+    return tf.constant([*read([path]).as_numpy_iterator()], tf.string)
+
+
+def count_tokens(records: tf.Tensor, spec: features.Features) -> np.ndarray:
+    """[N] strings -> [N] int32, the tokens of the longest sequence of each record."""
+    parts = (records[i : i + _PARSED] for i in range(0, len(records), _PARSED))
+    return np.concatenate([features.count_tokens(part, spec) for part in parts])
+
+
 def sorted_eval_batches(
     path: str,
     spec: features.Features,
@@ -204,9 +215,8 @@ def sorted_eval_batches(
     elements as those of `eval_batches`, and the place of each of its records in the file. Holds all
     the records in memory.
     """
-    records = tf.constant([*read([path]).as_numpy_iterator()], tf.string)
-    parts = (records[i : i + _PARSED] for i in range(0, len(records), _PARSED))
-    lengths = np.concatenate([features.count_tokens(part, spec) for part in parts])
+    records = load(path)
+    lengths = count_tokens(records, spec)
     order = np.argsort(-lengths, kind="stable")
     places = np.searchsorted(buckets, lengths[order])
     batches: list[tuple[int, int, int]] = []

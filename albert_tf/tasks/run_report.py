@@ -1,29 +1,34 @@
-"""The page about a run, `report.md` in its folder, made of the files there."""
+"""The page about a run, `report.html` in its folder, made of the files there."""
 
-import itertools
 import json
 import math
 import os
 import shlex
+import statistics
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
 
 from absl import logging
 
-from albert_tf import files, markdown, metrics, run_files, run_record
+from albert_tf import files, metrics, run_files, run_record
+from albert_tf.config import AlbertConfig
 from albert_tf.data_prep.task_data import task_cache
 from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 from albert_tf.errors import name_programs
-from albert_tf.kinds import task_table
+from albert_tf.kinds import task_table, token_lengths
 from albert_tf.kinds.base import Confusions, Predictions, Task
+from albert_tf.records import input_pipeline
 from albert_tf.run_files import SplitMetrics
 from albert_tf.run_record import RunRecord
-from albert_tf.tasks import predictions
+from albert_tf.tasks import predictions, report_page
+from albert_tf.tasks.report_page import Cell, make_section
 from albert_tf.train import command_log, reports
 from albert_tf.train_config import FinetuneConfig
 
-_MOST_MISTAKES, _MOST_LABELS, _MOST_CLASSES, _MOST_CHARACTERS = 20, 100, 20, 600
-_MOST_EVALUATIONS = 20
-Mark = tuple[int, int, str]  # start and end in characters, and what it is
+_MOST_MISTAKES, _MOST_LABELS, _MOST_CLASSES, _NUM_BARS = 10, 100, 20, 8
+Summary = list[tuple[str, str, str]]  # name, value, note
 
 
 def write(workdir: str, evaluated: Mapping[str, TaskDataset]) -> None:
@@ -31,7 +36,7 @@ def write(workdir: str, evaluated: Mapping[str, TaskDataset]) -> None:
     run, records = run_record.read(workdir), reports.read(workdir)
     assert run.task, "a run of fine-tuning has a task"
     task = task_table.from_header(run.task)
-    summary: list[tuple[str, str, str]] = []
+    summary: Summary = []
     parts: list[str] = []
     for split, dataset in evaluated.items():
         path = os.path.join(workdir, run_files.predictions_file(split))
@@ -43,13 +48,14 @@ def write(workdir: str, evaluated: Mapping[str, TaskDataset]) -> None:
     names = [f"eval_{name}" for name in dict.fromkeys((task.best_by, *task.metrics))]
     known = dict.fromkeys(x for r in records for x in r if x.startswith("eval_"))
     names = [name for name in names if name in known] or [*known][:5]
-    columns = {x: f"{x.removeprefix('eval_')} on dev" for x in names}
+    curves = {"Loss": {"training": "loss"}}
+    curves |= {_to_words(name.removeprefix("eval_")): {"dev": name} for name in names}
     passes = 0.0  # in an update, where a copy of the run has not lost the number
     if run.training_data:
         passes = run.config["train_batch_size"] / run.training_data["num_records"]
-    parts.append(_describe_evaluations(records, {"loss": "training loss", **columns}, passes))
     name = os.path.basename(workdir.rstrip("/")) if task.name == task_table.OWN else task.name
-    _write(workdir, f"{name}: {task.kind}", summary, parts, run, records)
+    sections = [*_draw_training(records, curves, passes), *parts]
+    _write(workdir, f"{name}: {task.kind}", summary, sections, run)
 
 
 def write_pretraining(workdir: str) -> None:
@@ -66,65 +72,63 @@ def write_pretraining(workdir: str) -> None:
             summary.append((_to_words(name), f"{value:.1%}", note))
     names = ("_loss", "_accuracy", "learning_rate", "gradient_norm")
     trained = dict.fromkeys(x for r in records for x in r if x.endswith(names) and x[:5] != "eval_")
-    columns: dict[str, str] = {}
-    for name in trained:
-        columns |= {name: _to_words(name), f"eval_{name}": f"{_to_words(name)}, held out"}
-    parts = [_describe_evaluations(records, columns)]
-    _write(workdir, "Pre-training", summary, parts, run, records)
+    curves = {_to_words(x): {"training": x, "held out": f"eval_{x}"} for x in trained}
+    _write(workdir, "Pre-training", summary, _draw_training(records, curves), run)
 
 
 def _write(
-    workdir: str,
-    title: str,
-    summary: Sequence[tuple[str, str, str]],
-    parts: Sequence[str],
-    run: RunRecord,
-    records: Sequence[Mapping[str, float]],
+    workdir: str, title: str, summary: Summary, sections: Sequence[str], run: RunRecord
 ) -> None:
-    """Writes a page: the summary, its parts, and what was run."""
-    albert, updates = run.config["albert"], max((r["step"] for r in records), default=0)
+    """Writes a page: the summary, its sections, and what was run."""
+    records, config = reports.read(workdir), AlbertConfig(**run.config["albert"])
+    updates = max((r["step"] for r in records), default=0)
     # A run that goes on from another one has no start of its own.
     start = (run.start.checkpoint or "new weights") if run.start else "another run"
-    sizes = " x ".join(str(albert.get(x, "?")) for x in ("num_hidden_layers", "hidden_size"))
-    model = ("model", f"ALBERT {sizes}", f"{updates:,} updates from {start}")
-    rows = [map(markdown.escape, row) for row in (*summary, model)]
-    card = markdown.table(["", "", ""], [[*row] for row in rows])
+    name = f"{'BERT' if config.is_bert else 'ALBERT'}, {config.num_hidden_layers} layers"
+    note = f"hidden size {config.hidden_size:,}; {updates:,} updates from {start}"
+    model = ("model", name, note)
+    commands = command_log.read(workdir)
+    cards = [*summary, model, *_summarize_cost(commands, records, run.config["train_batch_size"])]
     path = os.path.join(workdir, run_files.REPORT)
-    heading = f"# {markdown.escape(title)}"
-    markdown.write(path, [heading, card, *parts, *_describe_run(workdir, run)])
+    page = [report_page.make_summary(cards), *sections, *_describe_run(commands, run)]
+    report_page.write(path, title, page)
     logging.info(f"the report: {path}")
 
 
-def _describe_evaluations(
-    records: Sequence[Mapping[str, float]], columns: Mapping[str, str], passes: float = 0.0
-) -> str:
-    """Returns a table of the evaluations, or of updates where there are none; TensorBoard has all.
-
-    `columns` are {name of a metric: its heading}; `passes` are those over the data in an update.
-    """
-    rows: dict[float, dict[str, float]] = {}
-    for record in records:
-        rows.setdefault(record["step"], {}).update(record)
-    evaluated = [row for row in rows.values() if any(name.startswith("eval_") for name in row)]
-    chosen = evaluated or [*rows.values()]
-    if not chosen:
-        return ""
-    stride = math.ceil(len(chosen) / _MOST_EVALUATIONS)
-    chosen = chosen[::-1][::stride][::-1]  # with the last one
-    known = [name for name in columns if any(name in row for row in chosen)]
-    table = [["update", *(["epoch"] if passes else []), *(columns[name] for name in known)]]
-    for row in chosen:
-        epoch = [f"{row['step'] * passes:.4g}"] if passes else []
-        numbers = [f"{row[name]:.4g}" if name in row else "" for name in known]
-        table.append([f"{row['step']:,}", *epoch, *numbers])
-    return _make_section("Training", table)
+def _summarize_cost(
+    commands: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, float]], batch_size: int
+) -> Iterator[tuple[str, str, str]]:
+    """Yields the training time of all commands that ended, and the machine of the last one."""
+    ended = [record for record in commands if record["ended"]]
+    if not ended:
+        return
+    each = ([datetime.fromisoformat(record[x]) for x in ("began", "ended")] for record in ended)
+    wall = sum((end - begin for begin, end in each), timedelta())
+    cpu = timedelta(seconds=round(sum(record["cpu_seconds"] for record in ended)))
+    # The first loop also compiles the model; its record does not estimate the time left.
+    speeds = [r["sequences_per_second"] for r in records if "seconds_left" in r]
+    pace = f"{statistics.median(speeds) / batch_size:.3g} updates/s, " if speeds else ""
+    lost = len(commands) - len(ended)
+    note = f"{cpu} of CPU time, {pace}{ended[-1]['machine']}"
+    yield "training time", str(wall), f"{note}; without {lost} killed" if lost else note
 
 
-def _make_section(title: str, rows: Sequence[Sequence[str]], note: str = "") -> str:
-    """Returns a table with a title, and perhaps a note; the first row is its head."""
-    head, *others = [[markdown.escape(cell) for cell in row] for row in rows]
-    parts = [f"### {title}", markdown.escape(note), markdown.table(head, others)]
-    return "\n\n".join(filter(None, parts))
+def _draw_training(
+    records: Sequence[Mapping[str, float]],
+    curves: Mapping[str, Mapping[str, str]],
+    passes: float = 0.0,
+) -> list[str]:
+    """Returns drawings of {title: {curve: its metric}}; `passes` over the data are in an update."""
+    unit, scale = ("epoch", passes) if passes else ("update", 1)
+
+    def list_points(name: str) -> report_page.Points:
+        return [(record["step"] * scale, record[name]) for record in records if name in record]
+
+    lines = {
+        title: {x: list_points(y) for x, y in names.items()} for title, names in curves.items()
+    }
+    drawings = [report_page.draw_curves(title, unit, x) for title, x in lines.items()]
+    return ["<h2>Training</h2>", report_page.make_cards(drawings)] if any(drawings) else []
 
 
 def _to_words(name: str) -> str:
@@ -140,11 +144,11 @@ def _summarize_split(
     name, number = dataset.best_by, f"{content['num_examples']:,} examples"
     if name not in content["metrics"]:
         return
-    _, statistics = task.kind.learn.score(task, gold, predicted)
+    _, sums = task.kind.learn.score(task, gold, predicted)
     note = number
-    if name in statistics and len(statistics[name][1]) > 1:
-        low, high = metrics.compute_interval(*statistics[name], seed=0)
-        note = f"{low:.3g} to {high:.3g} (95 %), {number}"
+    if name in sums and len(sums[name][1]) > 1:
+        low, high = metrics.compute_interval(*sums[name], seed=0)
+        note = f"95% interval: {low:.3g} to {high:.3g}; {number}"
     yield f"{name} on {content['split']}", f"{content['metrics'][name]:.4g}", note
     if teacher := content.get("teacher"):
         shown = f"{teacher['source']}; agreement with it: {teacher['agreement']:.4g}"
@@ -160,13 +164,14 @@ def _describe_split(
 ) -> list[str]:
     task, gold = dataset.task, dataset.examples
     values = [["metric", "value"], *([n, f"{x:.4g}"] for n, x in content["metrics"].items())]
-    return [
-        f"## {markdown.escape(content['split'])}",
-        _make_section("Scores", values, f"Predicted by {content['checkpoint']}."),
-        _describe_labels(content),
+    cards = [
+        make_section("Scores", values, f"Predicted by {content['checkpoint']}."),
         _describe_confusion(task.kind.learn.count_confusions(task, gold, predicted)),
-        _describe_mistakes(dataset, predicted),
+        _describe_labels(content),
+        _describe_lengths(dataset),
     ]
+    title = f"<h2>Predictions on {report_page.escape(content['split'])}</h2>"
+    return [title, report_page.make_cards(cards), _describe_mistakes(dataset, predicted)]
 
 
 def _describe_labels(content: SplitMetrics) -> str:
@@ -182,7 +187,7 @@ def _describe_labels(content: SplitMetrics) -> str:
         rows.append([label, *numbers, *([f"{thresholds[label]:.3f}"] if thresholds else [])])
     is_cut = len(rows) < len(table)
     note = f"The {_MOST_LABELS} most frequent of {len(table):,} labels." if is_cut else ""
-    return _make_section("Labels", [head, *rows], note)
+    return make_section("Labels", [head, *rows], note)
 
 
 def _describe_confusion(confusions: Confusions | None) -> str:
@@ -194,14 +199,15 @@ def _describe_confusion(confusions: Confusions | None) -> str:
         wrong = [(pair, n) for pair, n in pairs.most_common() if pair[0] != pair[1]]
         worst = [[*pair, f"{n:,}"] for pair, n in wrong[:_MOST_MISTAKES]]
         table = [["label", "predicted", "number"], *worst]
-        return _make_section("Labels that are confused most often", table)
-    rows = [["", *labels]]
+        return make_section("Most confused labels", table)
+    rows: list[Sequence[Cell]] = [["", *labels]]
     for label in labels:
         counts = [pairs[label, other] for other in labels]
         total = sum(counts)
-        rows.append([label, *(f"{n:,} ({n / total:.0%})" if n else "0" for n in counts)])
-    note = f"Rows are the {names}, with counts and shares; columns are the predicted ones."
-    return _make_section("Confusion", rows, note)
+        shown = ((f"{n:,} ({n / total:.0%})", n / total) if n else "0" for n in counts)
+        rows.append([label, *shown])
+    note = f"Rows are the true {names}, columns the predicted ones; shares are of a row."
+    return make_section("Confusion", rows, note)
 
 
 def _describe_mistakes(dataset: TaskDataset, predicted: Predictions) -> str:
@@ -210,52 +216,54 @@ def _describe_mistakes(dataset: TaskDataset, predicted: Predictions) -> str:
         task, dataset.examples, predicted, _MOST_MISTAKES
     )
     if not mistakes:
-        return "### Mistakes\n\nNone."
+        return "<section><h3>Mistakes</h3><p>None.</p></section>"
     texts = task_cache.read_texts(dataset)
-    parts = [f"### The worst of {number:,} mistakes"]
-    for place, mistake in enumerate(mistakes, 1):
+    items = []
+    for mistake in mistakes:
         *others, last = texts.get(mistake.id) or [""]
         names = mistake.expected, mistake.predicted, mistake.id
-        label, guess, name = (markdown.escape(_cut(x)) for x in names)
-        shown = [*(markdown.escape(_cut(x)) for x in others), _mark(last, mistake.marks)]
-        answer = f"**{label}**, predicted **{guess}** (example {name})"
-        # The lines of an item, which a reader of Markdown keeps apart.
-        parts.append(f"{place}. " + "  \n   ".join([*filter(None, shown), answer]))
-    return "\n\n".join(parts)
+        label, guess, name = map(report_page.mark, names)
+        shown = [*map(report_page.mark, others), report_page.mark(last, mistake.marks)]
+        shown.append(f"<b>{label}</b>, predicted <b>{guess}</b> <small>(example {name})</small>")
+        items.append(f"<li>{''.join(f'<p>{text}</p>' for text in shown if text)}</li>")
+    title = f"Worst mistakes ({len(mistakes)} of {number:,})"
+    return f"<section><h3>{title}</h3><ol>{''.join(items)}</ol></section>"
 
 
-def _mark(text: str, marks: Sequence[Mark]) -> str:
-    """Returns the text around the first of its marks, which are bold, each with its names."""
-    first = min((start for start, _, _ in marks), default=0)
-    begin = max(0, min(first - _MOST_CHARACTERS // 3, len(text) - _MOST_CHARACTERS))
-    end = min(begin + _MOST_CHARACTERS, len(text))
-    places = {min(max(place, begin), end) for start, stop, _ in marks for place in (start, stop)}
-    parts = ["…" if begin else ""]
-    for start, stop in itertools.pairwise(sorted({begin, end, *places})):
-        names = sorted({name for low, high, name in marks if low <= start < high})
-        piece = markdown.escape(text[start:stop])
-        parts.append(f"**{piece.strip()}** ({' and '.join(names)}) " if names else piece)
-    return "".join([*parts, "…" if end < len(text) else ""])
+def _describe_lengths(dataset: TaskDataset) -> str:
+    """Returns a histogram of the lengths of the records, and how many texts are cut."""
+    settings, counts = dataset.manifest["settings"], dataset.manifest["statistics"]
+    spec = dataset.task.make_features(settings["max_seq_length"])
+    lengths = input_pipeline.count_tokens(input_pipeline.load(dataset.records), spec)
+    width = math.ceil(lengths.max() / _NUM_BARS)
+    found = Counter(int(length - 1) // width for length in lengths)
+    rows: list[Sequence[Cell]] = [["tokens", "records"]]
+    for bar in range(min(found), max(found) + 1):
+        name = f"{bar * width + 1:,} to {(bar + 1) * width:,}"
+        rows.append([name, (f"{found[bar]:,}", found[bar] / max(found.values()))])
+    total, cuts = counts["examples"], []
+    for name, (length, cut) in token_lengths.CUTS.items():
+        if name in counts:
+            share = f"{counts[name]:,} of {total:,} examples ({counts[name] / total:.1%})"
+            cuts.append(f"{share} {cut}; {length} is {settings[length]}.")
+    return make_section("Lengths", rows, " ".join(cuts))
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
-
-
-def _describe_run(workdir: str, run: RunRecord) -> list[str]:
-    parts = ["## What was run"]
-    for record in command_log.read(workdir):
+def _describe_run(commands: Sequence[Mapping[str, Any]], run: RunRecord) -> list[str]:
+    parts = ["<h2>Commands and config</h2>"]
+    for record in commands:
         versions = ", ".join(f"{name} {x}" for name, x in record["versions"].items())
         end = "" if record["finished"] else ", interrupted"
-        end = f"to {record['ended']}{end}" if record["ended"] else "on, and was killed or failed"
-        parts.append(markdown.code(record["command"]))
-        parts.append(markdown.escape(f"{record['began']} {end}; {versions}"))
-    rows = []
+        end = f" to {record['ended']}{end}" if record["ended"] else ": killed, or it failed"
+        command = f"<pre><code>{report_page.escape(record['command'])}</code></pre>"
+        time = report_page.escape(f"{record['began']}{end}; {versions}; {record['machine']}")
+        parts.append(f'<section>{command}<p class="note">{time}</p></section>')
+    rows = [["", "value"]]
     if run.training_data:
         rows.append(["training data", json.dumps(run.training_data)])
     flat = run_record.flatten(run.config)
     rows += [[name, x if isinstance(x, str) else json.dumps(x)] for name, x in flat.items()]
-    return [*parts, _make_section("The config", [["", "value"], *rows])]
+    return [*parts, report_page.make_details("The config", rows)]
 
 
 def list_next_steps(folder: str, task: Task, config: FinetuneConfig) -> list[str]:

@@ -10,14 +10,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files, provenance
+from albert_tf import files, processes, provenance
 from albert_tf.run_files import COMMANDS
 
-_KEYS = {"command", "began", "ended", "finished", "versions"}
+_KEYS = {"command", "began", "ended", "finished", "versions", "machine"}
 
 
-def begin(workdir: str) -> dict[str, Any]:
-    """Adds the command of this process, with time and versions; returns its record.
+def begin(workdir: str, devices: str) -> dict[str, Any]:
+    """Adds the command of this process, with time, versions and devices; returns its record.
 
     If the process is killed, the record stays so, with `ended` null.
     """
@@ -29,14 +29,16 @@ def begin(workdir: str) -> dict[str, Any]:
         "ended": None,
         "finished": False,
         "versions": {"python": platform.python_version(), **versions},
+        "machine": f"{devices}, {processes.count_cores()} cores, {platform.platform(terse=True)}",
     }
     _write(workdir, [*read(workdir), record])
     return record
 
 
-def end(workdir: str, record: dict[str, Any], *, finished: bool) -> None:
+def end(workdir: str, record: dict[str, Any], *, finished: bool, cpu_seconds: float) -> None:
     """Notes that the command whose record is the last has ended, and whether the run has."""
     ended = {**record, "ended": _get_time(), "finished": finished}
+    ended["cpu_seconds"] = round(cpu_seconds, 1)
     _write(workdir, [*read(workdir)[:-1], ended])
 
 

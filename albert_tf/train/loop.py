@@ -91,9 +91,9 @@ class Loop:
             )
         signals = signal.SIGTERM, signal.SIGINT
         with processes.handling_signals(self._catch, *signals):
-            now, command = self._catch_up(), None
+            now, command, cpu = self._catch_up(), None, time.process_time()
             if self.is_chief and not now.is_last:
-                command = command_log.begin(self.workdir)
+                command = command_log.begin(self.workdir, devices.describe(state.strategy))
             states = self._run_updates()
             while not now.is_last:
                 now = next(states)
@@ -106,7 +106,10 @@ class Loop:
                 logging.info(f"done: step {now.step}, checkpoints in {self.workdir}")
             is_finished = not self._is_interrupted()
             if command:
-                command_log.end(self.workdir, command, finished=is_finished)
+                cpu_seconds = time.process_time() - cpu
+                command_log.end(
+                    self.workdir, command, finished=is_finished, cpu_seconds=cpu_seconds
+                )
             return is_finished
 
     def _catch_up(self) -> LoopState:

@@ -193,7 +193,7 @@ def test_keys_in_addresses_stay_out_of_what_a_run_keeps(tmp_path, monkeypatch):
     url, public = "https://me:key@site.org/a.tar.gz?token=key&x=y", "https://site.org/a.tar.gz"
     arguments = [f"--init_checkpoint={url}", "--train_files=gs://b/train-?????", "s3://key@b/x"]
     monkeypatch.setattr("sys.argv", ["bin/run_pretraining", *arguments])
-    command_log.begin(str(tmp_path))
+    command_log.begin(str(tmp_path), "1 x CPU")
     [record] = command_log.read(str(tmp_path))
     shown = f"'--init_checkpoint={public}' '--train_files=gs://b/train-?????' s3://b/x"
     assert record["command"] == f"bin/run_pretraining {shown}"

@@ -14,7 +14,7 @@ import tiny_program
 import tiny_run
 from tiny_program import OWN, read, write, write_mnli, write_own
 
-from albert_tf import config_io, markdown
+from albert_tf import config_io
 from albert_tf.checkpoints import formats
 from albert_tf.tasks import predictions
 from albert_tf.train_config import FinetuneConfig
@@ -35,7 +35,7 @@ def test_a_task_of_ones_own(run, tmp_path, capsys):
     assert scores_file["metrics"]["accuracy"] == best["accuracy"]
     [command] = map(json.loads, (tmp_path / "run/commands.jsonl").read_text().splitlines())
     assert command["command"].startswith("bin/run_finetuning --config=")
-    assert f"Predicted by {markdown.escape(prefix)}." in (tmp_path / "run/report.md").read_text()
+    assert f"Predicted by {prefix}." in (tmp_path / "run/report.html").read_text()
     test = predictions.read(f"{tmp_path}/run/predictions-test.json")
     assert (test["labels"], test["split"], test["checkpoint"]) == (["no", "yes"], "test", prefix)
     assert list(test["predictions"]) == ["0", "1"]
@@ -135,7 +135,7 @@ def test_a_run_remembers_its_data(run, run_program, tmp_path, capsys):
     assert not run_program(*program)
     metrics = read(tmp_path / "run/metrics-dev.json")
     assert metrics["num_examples"] == 3
-    assert "report.md" in os.listdir(tmp_path / "run")
+    assert "report.html" in os.listdir(tmp_path / "run")
     dev = tmp_path / "dev.tsv"
     score = f"{tiny_program.PROGRAM.parent}/score predictions"
     predicted = f"--predictions={tmp_path}/run/predictions-dev.json"
@@ -259,14 +259,14 @@ def test_a_run_that_was_killed_ends_as_if_unbroken(run, checkpoint, tmp_path, ca
     program = [sys.executable, "-c", KILL, tiny_program.PROGRAM, *broken]
     child = subprocess.run(program, capture_output=True, text=True)
     assert child.returncode == -9, child.stderr
-    assert not (tmp_path / "broken/report.md").exists()
+    assert not (tmp_path / "broken/report.html").exists()
     capsys.readouterr()
     assert not run(*broken, start=None)
     assert f"resumed from {tmp_path}/broken/model.ckpt-2" in capsys.readouterr().err
     tiny_run.assert_same_end(tmp_path / "run", tmp_path / "broken")
     ends = [predictions.read(f"{tmp_path}/{x}/predictions-dev.json") for x in ("run", "broken")]
     assert ends[0]["predictions"] == ends[1]["predictions"]
-    assert (tmp_path / "broken/report.md").exists()
+    assert (tmp_path / "broken/report.html").exists()
     # A third run has nothing to do.
     assert not run(*broken, start=None)
     lines = map(json.loads, (tmp_path / "broken/commands.jsonl").read_text().splitlines())

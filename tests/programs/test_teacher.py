@@ -107,7 +107,7 @@ def test_a_model_answers_once_and_its_labels_are_those_of_the_task(run, tuned, t
     expected = albert_tf.load(tuned["same"]).evaluate(["so good", "so bad"], ["yes", "no"])
     assert told["accuracy"] == expected["accuracy"]
     assert told["agreement"] in (0, 0.5, 1)
-    page = (tmp_path / "run/report.md").read_text()
+    page = (tmp_path / "run/report.html").read_text()
     assert f"agreement with it: {told['agreement']:.4g}" in page
 
 
