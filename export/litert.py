@@ -55,10 +55,10 @@ def write(model: ExportedModel, content: bytes, path: str, note: str = "") -> No
     sections = [
         *model_card.introduce(title, model, form),
         note,
-        "It takes the token ids of one request, padded to the length below: tokenize with the "
-        "vocabulary of\nthe checkpoint. **Feed the inputs by name.** In the file their order is "
-        f"{', '.join(f'`{x}`' for x in order)}:\nin another order they give wrong answers without "
-        "an error.",
+        "Its inputs are the token ids of one request, padded to the length below. Tokenize with "
+        "the\nvocabulary of the checkpoint. **Pass the inputs by name.** In the file their order "
+        f"is {', '.join(f'`{x}`' for x in order)};\nany other order gives wrong answers without an "
+        "error.",
         tensors,
         markdown.code(_USE.format(title=title, signature=TOKEN_IDS), "python"),
     ]

@@ -21,7 +21,7 @@ from albert_tf.records import features
 NAME = "MODEL.md"
 # The newest server.
 SERVER = "2.20.0"
-_COLUMNS = "as many columns as the text with most of all that are answered together has"
+_COLUMNS = "padded to the longest row of the batch"
 # Meanings of inputs and outputs whose names do not say them.
 MEANINGS: Mapping[str, str] = {
     "text_pair": "the second text of a pair",
@@ -32,58 +32,60 @@ MEANINGS: Mapping[str, str] = {
     "input_mask": "1 for a token, 0 for padding",
     "segment_ids": "0 for the first text, 1 for the second",
     "masked_lm_positions": "positions of [MASK] in `input_ids`, counted from 0",
-    "p_mask": "1 where no answer can be: the question, [SEP], padding",
-    "inputs": "serialised tf.train.Examples: int64 lists of the names of `token_ids`",
+    "p_mask": "1 for tokens that cannot be in an answer: the question, [SEP], padding",
+    "inputs": "serialized tf.train.Examples: int64 lists with the names of `token_ids`",
     "sequence_output": "a vector for each token, 0 for padding",
     "pooled_output": "a vector for the whole sequence",
-    "probabilities": "of the labels, or guesses (0 for those that are empty)",
-    "labels": f"those whose probability is over their threshold, then empty ones; {_COLUMNS}",
-    "num_labels": "how many of `labels` are not empty",
-    "num_spans": "how many spans the text has; what follows is empty or 0",
-    "span_texts": f"the spans of the text in their order; {_COLUMNS}",
-    "span_starts": "their first characters in the text, counted from 0, and not in bytes",
-    "span_ends": "the characters after their last",
-    "span_scores": "the mean probability of the tags of their words",
-    "tags": "the likeliest tag of each token; empty for padding",
-    "num_layers": "how many layers ran until the answer was sure",
-    "choice": "the likeliest of the labels of the options",
-    "classes": "the labels, in the order of their probabilities",
-    "masked_lm_logits": "a score for each token of the vocabulary, for each [MASK]",
-    "top_ids": "the likeliest token ids for each [MASK], best first",
-    "tokens": "the likeliest tokens for each [MASK], best first, ▁ for a space; rows are empty "
-    "beyond the text's own",
-    "start_logits": "a score for each token to be the first of the answer",
-    "end_logits": "a score for each token to be the last of the answer",
-    "start_top_log_probs": "of the likeliest first tokens, whose positions are the index",
-    "end_top_log_probs": "of the likeliest last tokens for each first one, list after list",
+    "probabilities": "probability of each label or guess; 0 for an empty guess",
+    "labels": f"labels whose probability is above their threshold; {_COLUMNS}",
+    "num_labels": "number of labels in the row of `labels`; the rest is padding",
+    "num_spans": "number of spans in the text; the rest of a row is padding",
+    "span_texts": f"the spans, in the order of the text; {_COLUMNS}",
+    "span_starts": "offset of the first character of each span (characters, not bytes)",
+    "span_ends": "offset after the last character of each span",
+    "span_scores": "mean probability of the tags of the span's words",
+    "tags": "the most likely tag of each token; empty for padding",
+    "num_layers": "number of layers that ran before the answer was certain enough",
+    "choice": "the label of the most likely option",
+    "classes": "the labels, in the order of `probabilities`",
+    "masked_lm_logits": "for each [MASK], a score for each token of the vocabulary",
+    "top_ids": "for each [MASK], the most likely token ids, best first",
+    "tokens": "for each [MASK], the most likely tokens, best first, with ▁ for a space; rows "
+    "beyond the text's own masks are empty",
+    "start_logits": "score of each token as the first token of the answer",
+    "end_logits": "score of each token as the last token of the answer",
+    "start_top_log_probs": "log probabilities of the tokens in `start_top_index` as first tokens",
+    "end_top_log_probs": "log probabilities of the tokens in `end_top_index` as last tokens: a "
+    "list for each first token, one after the other",
     "cls_logits": "high if there is no answer",
-    "answer": "the best answer; empty if the context has none. Of a very long context the "
-    f"first {window_ops.MAX_WINDOWS} windows are read",
-    "start": "its first character in the context, counted from 0; 0 if it is empty",
-    "end": "the character after its last; 0 if it is empty",
-    "score": "of the best part of the context, higher is better; also where none is answered",
-    "probability": "of that part among the best ones",
-    "null_odds": "high if there is no answer: `answer` is empty where it is above the threshold",
+    "answer": "the best answer; empty if the context has none. Only the first "
+    f"{window_ops.MAX_WINDOWS} windows of a very long context are read",
+    "start": "offset of the first character of the answer in the context; 0 if it is empty",
+    "end": "offset after the last character of the answer; 0 if it is empty",
+    "score": "score of the best span in the context, even if `answer` is empty; higher is better",
+    "probability": "probability of the best span among the candidates",
+    "null_odds": "high if there is no answer: above the threshold, `answer` is empty",
 }
 _SERIALIZED = "inputs"  # the input of serialised examples
 _NUM_SHOWN = 8  # token ids of an example
 
 _FILES = """\
-`assets/` holds the config, lengths, vocabulary and labels; `assets.extra/` a request for each
-signature, with which the server warms up. `sha256.json` has the hashes of all files, which this
-project checks before it loads them, and servers do not. After a copy, in this folder:
+`assets/` holds the config, lengths, vocabulary and labels. `assets.extra/` holds a request for each
+signature, which the server uses to warm up. `sha256.json` has the hashes of all files. This project
+checks them when it loads the model; servers do not. To check a copy, run this in its folder:
 
     sed -n 's/^  "\\(.*\\)": "\\(.*\\)",*$/\\2  \\1/p' sha256.json | sha256sum --check --quiet"""
 _BATCHING = """\
-It may answer requests together that come at once: `albert_tf/serving/README.md` of this project has
-the command, and the file of parameters. Then the token ids of all requests must have one length,
-and one client's bad ids or long text are an error for the whole batch."""
+The server can batch concurrent requests: `albert_tf/serving/README.md` in this project has the
+command and the parameter file. The token ids of all requests must then have the same length, and
+invalid ids or a long text from one client fail the whole batch."""
 _NO_PADDING = """\
-Padding is skipped: a batch costs what its tokens cost, so that short and long texts
-may be answered together, and token ids may be padded to any length."""
+Padding is skipped: the cost of a batch depends only on its tokens. Short and long texts can share a
+batch, and token ids can be padded to any length."""
 _REQUESTS = """\
-`?` is any number; the first, that of rows, is the same for all inputs of a request. What does not
-fit, or holds ids outside the vocabulary, is refused with INVALID_ARGUMENT and a sentence."""
+`?` is any size. The first axis counts rows and must be the same for all inputs of a request.
+Inputs of the wrong shape and ids outside the vocabulary are refused with INVALID_ARGUMENT and a
+message."""
 _PYTHON = """\
 import grpc
 import tensorflow as tf
@@ -125,12 +127,12 @@ def write(
         "" if getattr(model.network, "reads_padding", False) else _NO_PADDING,
         "## Requests",
         _REQUESTS,
-        f"A text of more than {model.options.max_text_bytes} bytes in UTF-8 is refused, too."
+        f"Texts of more than {model.options.max_text_bytes} bytes in UTF-8 are refused as well."
         if model.options.text
         else "",
         *(_describe_signature(x, title, signatures, functions) for x in shown),
         "## From Python, by gRPC",
-        "Needs `pip install tensorflow-serving-api`.",
+        "This needs `pip install tensorflow-serving-api`.",
         markdown.code(_PYTHON.format(title=title, signature=name, inputs=inputs), "python"),
     ]
     markdown.write(os.path.join(folder, NAME), sections)
@@ -144,8 +146,8 @@ def introduce(title: str, model: ExportedModel, form: str) -> Iterator[str]:
     yield f"# {title}"
     yield (
         f"{'A BERT' if config.is_bert else 'An ALBERT'} that {model.answer.description}, {form}.\n"
-        f"Made from {source}{scores}: {config.num_hidden_layers} layers of {config.hidden_size}, "
-        f"vocabulary {config.vocab_size}."
+        f"Exported from {source}{scores}: {config.num_hidden_layers} layers, hidden size "
+        f"{config.hidden_size}, {config.vocab_size:,} tokens in the vocabulary."
     )
     if labels:
         yield f"Labels, in the order of their ids: {', '.join(labels)}."
@@ -156,20 +158,21 @@ def _describe_answers(model: ExportedModel) -> Iterator[str]:
     options = model.options
     cut = model.answer.truncation_note if options.text else ""
     longest = options.run_config.max_seq_length if options.text else 0
-    yield f"It reads {longest or model.config.max_position_embeddings} tokens at once{cut}."
+    longest = longest or model.config.max_position_embeddings
+    yield f"It reads at most {longest} tokens. {cut}".strip()
     if options.null_threshold is not None and options.text:
         threshold = f"{options.null_threshold:g}"
-        yield f"The threshold of `null_odds`, above which there is no answer: {threshold}."
+        yield f"The threshold of `null_odds`, above which there is no answer, is {threshold}."
     if options.thresholds:
         thresholds = ", ".join(f"{label} {x:.4g}" for label, x in options.thresholds.items())
-        yield f"The thresholds of probabilities, above which a label applies: {thresholds}."
+        yield f"Probability thresholds, above which a label applies: {thresholds}."
     yield model.answer.describe_settings(options.run_config)
 
 
 def list_tensors(tensors: Iterable[tuple[str, str, str]]) -> str:
     """Returns the table of inputs and outputs ("in" or "out", name, type), with their meanings."""
     rows = [[side, f"`{x}`", kind, MEANINGS.get(x, "")] for side, x, kind in tensors]
-    return markdown.table(["", "name", "type", "what"], rows)
+    return markdown.table(["", "name", "type", "meaning"], rows)
 
 
 def make_docker_command(folder: str, word: str = "") -> str:

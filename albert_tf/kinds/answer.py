@@ -34,8 +34,8 @@ TEXT, PAIR = "text", "text_pair"
 SENTENCE = "The museum opens at nine and closes at five."
 QUESTION = "When does the museum open?"
 # The values of `Answer.truncation_note`.
-CUT = "; of a longer text the end is not read, and no reply says so"
-WINDOWS = "; a longer text is read in windows that overlap"
+CUT = "Longer texts are truncated silently."
+WINDOWS = "Longer texts are read in overlapping windows."
 
 
 @dataclass(frozen=True)

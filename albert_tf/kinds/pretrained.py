@@ -68,7 +68,7 @@ class FillMaskAnswer(Answer):
     parts = frozenset({"encoder", "masked_lm"})
     more_inputs = (features.MASKED_LM_POSITIONS,)
     choices = ("top_k",)
-    truncation_note = f"{CUT}: a [MASK] in it has no guesses"
+    truncation_note = f"{CUT} A [MASK] beyond the limit has no guesses."
 
     def make_network(self, config: Any, options: Any) -> Any:
         from albert_tf.model import albert_model

@@ -31,9 +31,9 @@ GRAPH = "onnx/model_quantized.onnx"
 KINDS = [name for name, kind in task_table.KINDS.items() if not kind.answer.gives_vectors]
 _LENGTH = 128  # tokens of the request that is timed
 _GRAPH_NOTE = """\
-The graph is `onnx/model_quantized.onnx`: int64 ids in, the head's outputs out, under the names of
-transformers. Its ranges are measured in each run: in a batch, or with padding, an answer differs a
-little."""
+The graph is `onnx/model_quantized.onnx`: int64 ids in, the head's outputs out, with their names in
+transformers. Quantization ranges are measured in each run, so that answers differ slightly in a
+batch or with padding."""
 
 
 class EvaluatedModel(NamedTuple):
@@ -89,7 +89,7 @@ def export_litert(arguments: Int8Arguments, output: str, *, for_mediapipe: bool 
     outputs = (litert.run(x, records) for x in contents)
     before, after = _score_both(arguments, source, outputs)
     note = (
-        f"Its {choose_metric(source.dev)} on all {len(source.dev.examples)} examples of dev is "
+        f"Its {choose_metric(source.dev)} on all {len(source.dev.examples)} dev examples is "
         f"{after:.4g} in int8, and {before:.4g} in float32."
     )
     content = contents[1]
@@ -197,10 +197,10 @@ def _list_sections(
         rows.append([name, f"{score:.4g}", f"{1e3 * seconds:.1f}", f"{size / 1e6:.2f}"])
     yield markdown.table(["", choose_metric(source.dev), "ms", "MB"], rows)
     yield (
-        f"The score is on all {len(source.dev.examples)} examples of dev, each alone and "
-        f"without padding. A request of\n{length} tokens was timed on the machine that exported "
-        "it, in ONNX Runtime and without tokenizing.\nProducts with weights are int8; sums, "
-        "attention, LayerNorm, GELU and softmax are float32."
+        f"The score is for all {len(source.dev.examples):,} dev examples, one at a time, "
+        f"without padding. The time is for a request\nof {length} tokens in ONNX Runtime on the "
+        "machine that exported the model, without tokenization.\nMatrix products with weights are "
+        "int8; attention, LayerNorm, GELU, softmax and sums are float32."
     )
     yield _GRAPH_NOTE
 

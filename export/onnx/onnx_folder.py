@@ -102,8 +102,8 @@ def _list_sections(
     form = f"as float32 ONNX for ONNX Runtime, `optimum` and `transformers.js`, {megabytes:.2f} MB"
     yield from model_card.introduce(title, model, form)
     yield (
-        f"In ONNX Runtime its outputs differ from the checkpoint's by at most {difference:.1e}; "
-        f"the\nlargest output is {largest:.3g}."
+        f"In ONNX Runtime, outputs differ from the checkpoint's by at most {difference:.1e}; the\n"
+        f"largest output is {largest:.3g}."
     )
     session = onnx_runtime.open_session(path)
     sides = (("in", session.get_inputs()), ("out", session.get_outputs()))
@@ -111,7 +111,7 @@ def _list_sections(
         (side, x.name, ", ".join(map(str, x.shape))) for side, tensors in sides for x in tensors
     )
     yield (
-        "Ids are int64. ONNX Runtime refuses ids beyond the vocabulary; negative ones count from "
+        "Ids are int64. ONNX Runtime refuses ids beyond the vocabulary; negative ids count from "
         "its end.\nA sequence has at most "
         f"{model.config.max_position_embeddings} tokens."
     )

@@ -107,7 +107,7 @@ def test_the_program_writes_a_file(run_program, tmp_path, capsys, monkeypatch):
     message = run_program(PROGRAM, "--checkpoint=run", other, "--quantize=dynamic")
     assert message.startswith("export: --quantize=dynamic: int8 may cost score. Use --format=int8")
     card = (tmp_path / "model.tflite.md").read_text()
-    assert "their order is `segment_ids`, `input_mask`, `input_ids`:" in card
+    assert "their order is `segment_ids`, `input_mask`, `input_ids`;" in card
     (code,) = re.findall("```python\n(.*?)```", card, re.DOTALL)
     code = re.sub("from ai_edge_litert.*", "from tensorflow import lite", code)
     code = code.replace('Interpreter("', f'lite.Interpreter("{tmp_path}/')

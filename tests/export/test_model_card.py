@@ -82,8 +82,8 @@ def test_every_input_and_output_is_explained(served):
 def test_what_is_not_in_the_signatures_is_told(tmp_path, vocabulary):
     questions = tiny_exports.source("span_or_none", vocabulary, null_threshold=-1.25)
     text = write_card(tmp_path, questions, "/m/1")
-    assert "above which there is no answer: -1.25." in text
-    assert "more than 100000 bytes in UTF-8 is refused" in text
+    assert "above which there is no answer, is -1.25." in text
+    assert "more than 100000 bytes in UTF-8 are refused" in text
     text = write_card(tmp_path, tiny_exports.source("multi_label", vocabulary), "/m/1")
     assert "in the order of their ids: x, y, größe, z." in text
     assert "above which a label applies: y 0.4, z 0.6." in text

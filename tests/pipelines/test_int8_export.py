@@ -149,7 +149,7 @@ def test_a_file_for_litert_is_written_if_its_score_stays(
     assert run_program(PROGRAM, *arguments) in (None, 0)
     assert capsys.readouterr().out.splitlines()[-1] == str(file)
     card = Path(f"{file}.md").read_text()
-    assert "pearson on all 9 examples of dev is 1 in int8, and 1 in float32." in card
+    assert "pearson on all 9 dev examples is 1 in int8, and 1 in float32." in card
 
 
 def test_the_score_is_that_of_the_evaluation(flags, tmp_path):
