@@ -207,7 +207,7 @@ def _describe_confusion(confusions: Confusions | None) -> str:
         shown = ((f"{n:,} ({n / total:.0%})", n / total) if n else "0" for n in counts)
         rows.append([label, *shown])
     note = f"Rows are the true {names}, columns the predicted ones; shares are of a row."
-    return make_section("Confusion", rows, note)
+    return make_section("Confusion matrix", rows, note)
 
 
 def _describe_mistakes(dataset: TaskDataset, predicted: Predictions) -> str:
@@ -255,7 +255,8 @@ def _describe_run(commands: Sequence[Mapping[str, Any]], run: RunRecord) -> list
         versions = ", ".join(f"{name} {x}" for name, x in record["versions"].items())
         end = "" if record["finished"] else ", interrupted"
         end = f" to {record['ended']}{end}" if record["ended"] else ": killed, or it failed"
-        command = f"<pre><code>{report_page.escape(record['command'])}</code></pre>"
+        words = " \\\n    ".join(map(shlex.quote, shlex.split(record["command"])))
+        command = f"<pre><code>{report_page.escape(words)}</code></pre>"
         time = report_page.escape(f"{record['began']}{end}; {versions}; {record['machine']}")
         parts.append(f'<section>{command}<p class="note">{time}</p></section>')
     rows = [["", "value"]]

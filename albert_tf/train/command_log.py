@@ -29,7 +29,7 @@ def begin(workdir: str, devices: str) -> dict[str, Any]:
         "ended": None,
         "finished": False,
         "versions": {"python": platform.python_version(), **versions},
-        "machine": f"{devices}, {processes.count_cores()} cores, {platform.platform(terse=True)}",
+        "machine": f"{devices}, {processes.count_cores()} cores, {platform.machine()}",
     }
     _write(workdir, [*read(workdir), record])
     return record

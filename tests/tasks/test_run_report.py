@@ -95,7 +95,7 @@ def test_a_page_says_what_was_run_and_what_is_wrong(tmp_path, monkeypatch):
     path = write_page(tmp_path, LABELS, ROWS)
     tree, texts = parse(path)
     for text in (
-        "bin/run_finetuning --task=own '--labels=a b'",
+        "bin/run_finetuning \\ --task=own \\ '--labels=a b'",
         "run: classification",
         "accuracy on dev0.595% interval: 0 to 1; 2 examples",
         "baseline on dev0.5always 'no'",
@@ -113,7 +113,7 @@ def test_a_page_says_what_was_run_and_what_is_wrong(tmp_path, monkeypatch):
     assert re.fullmatch(r".*0:01:05 of CPU time, 8 updates/s, 1 x CPU, .*; without 1 killed", cost)
     assert read_table(tree, "Scores") == [["metric", "value"], ["accuracy", "0.5"]]
     assert ["a <long> label", "0.500", "0.250", "0.333", "2"] in read_table(tree, "Labels")
-    assert ["no", "0", "0", "1 (100%)"] in read_table(tree, "Confusion")
+    assert ["no", "0", "0", "1 (100%)"] in read_table(tree, "Confusion matrix")
     assert read_table(tree, "Lengths")[1:4] == [["3 to 4", "1"], ["5 to 6", "1"], ["7 to 8", "0"]]
     assert ["albert.hidden_size", "24"] in read_table(tree, "The config")
     assert "/some/bin" not in path.read_text()
@@ -180,7 +180,7 @@ def test_types_of_words_are_confused():
     spans = [{"start": 4, "end": 9, "type": "LOC"}]
     confusions = task.kind.learn.count_confusions(task, gold, {"e0": {"prediction": spans}})
     section = run_report._describe_confusion(confusions)
-    rows = read_table(ElementTree.fromstring(f"<div>{section}</div>"), "Confusion")
+    rows = read_table(ElementTree.fromstring(f"<div>{section}</div>"), "Confusion matrix")
     assert rows == [
         ["", "O", "LOC", "PER"],
         ["O", "0", "1 (100%)", "0"],
