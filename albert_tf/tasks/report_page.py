@@ -175,7 +175,7 @@ def _make_axis(
     low, high = min(values), max(values)
     if low == high:
         low, high = low - (abs(low) / 10 or 0.5), high + (abs(high) / 10 or 0.5)
-    rough = (high - low) / 4
+    rough = (high - low) / 6
     unit = 10 ** math.floor(math.log10(rough))
     step = next(unit * k for k in (1, 2, 5, 10) if unit * k >= rough)
     marks = [k * step for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
