@@ -8,6 +8,7 @@ from unittest import mock
 
 import keras
 import numpy as np
+import pages
 import pytest
 import tiny_checkpoints
 import tiny_exports
@@ -37,6 +38,15 @@ def test_the_model_of_the_examples_knows_what_the_readme_says():
     [[guesses]] = model.fill_mask("He shut the [MASK] behind him.", top_k=3)
     shown = [(guess.piece, round(guess.probability, 2)) for guess in guesses]
     assert f"# {shown}" in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("page", ["examples/albert_tiny_sentences/README.md", "docs/embeddings.md"])
+def test_the_sentence_model_finds_what_its_pages_say(page, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    *lines, last, shown = pages.read_blocks(page, "python").strip().splitlines()
+    variables = {}
+    exec("\n".join(lines), variables)
+    assert f"# {eval(last, variables)}" == shown
 
 
 def test_the_names_are_documented():
