@@ -72,12 +72,18 @@ def main() -> None:
 
 def describe_programs() -> str:
     """Returns the programs by stage, each with the first line of its docstring."""
-    lines = ["albert-tf PROGRAM [FLAGS]; albert-tf PROGRAM --help lists its flags."]
+    lines = ["albert-tf PROGRAM [FLAGS]; albert-tf PROGRAM --help shows examples and flags."]
     for stage, names in STAGES.items():
         lines += ["", stage]
         for name in names:
             tree = ast.parse((PROGRAMS / name).read_text(encoding="utf-8"))
             lines.append(f"  {name:24s}{(ast.get_docstring(tree) or '').splitlines()[0]}")
+    lines += [
+        "",
+        "A model of your own table, which has columns of texts and labels:",
+        "  bin/run_finetuning --train_file=reviews.csv --init_checkpoint=albert/albert-base-v2",
+        "  bin/predict --model=runs/reviews --text='The soup was cold.'",
+    ]
     return name_programs("\n".join(lines))
 
 

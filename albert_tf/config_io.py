@@ -11,7 +11,7 @@ from absl import logging
 
 from albert_tf import files
 from albert_tf.config import DEAD_KEYS, PROBLEM_TYPE, AlbertConfig, preset
-from albert_tf.errors import UserError, require
+from albert_tf.errors import UserError, require, suggest
 
 T = TypeVar("T")
 to_dict = dataclasses.asdict
@@ -23,14 +23,15 @@ _PACKAGED = [os.path.join(x, "configs") for x in (_HERE, os.path.dirname(_HERE))
 def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "config") -> T:
     """Builds a config from JSON values; a nested one may be an object or the name of a preset.
 
-    Raises `UserError` for an unknown key (lists the known ones), a missing one, or the first wrong
-    value.
+    Raises `UserError` for an unknown key (names the nearest one, or lists all), a missing one, or
+    the first wrong value.
     """
     require(isinstance(values, Mapping), f"{where} does not hold a JSON object.")
     hints = typing.get_type_hints(cls)
     dead = {*DEAD_KEYS, PROBLEM_TYPE} if cls is AlbertConfig else set()
     if unknown := sorted(values.keys() - hints.keys() - dead):
-        raise UserError(f"{where}: unknown key {unknown[0]!r}. Known: {', '.join(sorted(hints))}.")
+        hint = suggest(unknown[0], {x: x for x in hints}) or f"Known: {', '.join(sorted(hints))}."
+        raise UserError(f"{where}: unknown key {unknown[0]!r}. {hint}")
     given = {k: _to_value(hints[k], x, f"{where}: {k}") for k, x in values.items() if k in hints}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         is_required = field.default is field.default_factory is dataclasses.MISSING

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf import program_log, setting_flags
+from albert_tf import program_help, program_log, setting_flags
 from albert_tf.errors import UserError, describe_end, name_programs, suggest
 from albert_tf.file_checks import refuse_output_folder
 
 _FOLDERS = {"output_dir", "cache_dir"}  # flags of what a program makes
-_HELP = {"-h", "-help", "--help"}
-flags.disclaim_key_flags()  # they are those of the program: see `setting_flags`
+_FULL_HELP = {"-helpfull", "--helpfull"}
+_HELP = {"-h", "-help", "--help"} | _FULL_HELP
 
 
 class Command(NamedTuple):
@@ -45,7 +45,8 @@ def run(main: Callable[..., None], arguments: type, rest: str = "") -> None:
     setting_flags.define(arguments)
     if _HELP & {*sys.argv[1:]}:
         with printing():
-            print(f"{program.__doc__}\nflags:\n{flags.FLAGS.main_module_help()}")
+            is_whole = bool(_FULL_HELP & {*sys.argv[1:]})
+            print(program_help.describe(program.__doc__, whole=is_whole))
         sys.exit(0)
     with contextlib.suppress(OSError, RuntimeError):  # there is no stderr
         faulthandler.enable()
@@ -57,12 +58,16 @@ def run_one(commands: Mapping[str, Command], flag: str | None = None) -> None:
     """Runs the command that the first argument names, or the flag `flag`."""
     name, *words = os.path.basename(sys.argv[0]), *sys.argv[1:]
     start = f"--{flag}=" if flag else ""
+    if flag and (bare := f"--{flag}") in words[:-1]:  # `--format onnx`
+        words[words.index(bare) + 1] = start + words[words.index(bare) + 1]
     chosen = next((word.removeprefix(start) for word in words if word.startswith(start)), "")
     if chosen not in commands:
         known = f"{start}{'|'.join(commands)}"
         if _HELP & {*words}:
             with printing():
-                print(f"{sys.modules['__main__'].__doc__}\n{name} {known} --help lists the flags.")
+                text = name_programs(sys.modules["__main__"].__doc__ or "")
+                print(program_help.shorten(text, program_help.SCREEN - 2))
+                print(f"\n{name} {known} --help lists the flags.")
             sys.exit(0)
         problem = f"{start + chosen!r} is not one of" if chosen else "pass one of"
         hint = suggest(chosen, {x: x for x in commands}) or "--help describes them."
@@ -71,6 +76,8 @@ def run_one(commands: Mapping[str, Command], flag: str | None = None) -> None:
         flags.DEFINE_enum(flag, None, commands, "which other flags there are depends on it")
     else:
         sys.argv = [f"{sys.argv[0]} {chosen}", *words[1:]]
+    module = sys.modules["__main__"]
+    module.__doc__ = program_help.select(module.__doc__ or "", chosen, commands)
     run(*commands[chosen])
 
 
@@ -95,6 +102,9 @@ def _parse_flags(arguments: list[str]) -> list[str]:
     name = os.path.basename(arguments[0])
     try:
         rest = flags.FLAGS(arguments)
+    except flags.UnrecognizedFlagError as error:
+        hint = setting_flags.suggest_flag(error.flagname) or "--helpfull lists all flags."
+        sys.exit(f"{name}: there is no flag --{error.flagname}. {hint}")
     except (flags.Error, ValueError) as error:  # a value of a flag that has none
         message = " ".join(str(error).split()).replace(" ?", "?")
         if missing := re.findall("Flag (--\\w+) must have a value other than None", message):
@@ -110,10 +120,10 @@ def _parse_flags(arguments: list[str]) -> list[str]:
 def _run_main(main: Callable[..., None], arguments: type, argv: list[str], rest: str) -> None:
     try:
         if len(argv) > 1 and not (rest and flags.FLAGS[rest].value):
-            raise UserError(
-                f"not flags: {' '.join(argv[1:])}. "
-                "Join several files with commas and quote patterns: --input='a.txt,b/*.txt'."
-            )
+            remedy = f"Did you mean --{argv[1]}?"
+            if argv[1].partition("=")[0] not in flags.FLAGS:
+                remedy = "Join files with commas and quote patterns: --input='a.txt,b/*.txt'."
+            raise UserError(f"not flags: {' '.join(argv[1:])}. {remedy}")
         values: Any = setting_flags.read(arguments)
         for flag in _FOLDERS & {*flags.FLAGS}:
             if path := flags.FLAGS[flag].value:

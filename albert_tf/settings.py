@@ -20,6 +20,7 @@ INT32_MAX, _FLOAT_MAX = 2**31 - 1, sys.float_info.max
 Positive = Annotated[int, Meta(ge=1, le=INT32_MAX)]
 Count = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 Size = Annotated[int, Meta(ge=1, le=1_000_000)]
+Port = Annotated[int, Meta(ge=1, le=65535)]
 Length = Annotated[int, Meta(ge=3, le=INT32_MAX)]  # [CLS], a token and [SEP]
 NonNegative = Annotated[float, Meta(ge=0, le=_FLOAT_MAX)]
 AboveZero = Annotated[float, Meta(gt=0, le=_FLOAT_MAX)]
@@ -52,10 +53,10 @@ def setting(help: str, default: Any = dataclasses.MISSING, **about: Any) -> Any:
     return dataclasses.field(default=default, metadata={"help": help, **about})
 
 
-def overrides_setting(target: str = "the config") -> Any:
-    """Returns the field of the values that override a config: --set."""
+def overrides_setting(config: type, target: str = "the config") -> Any:
+    """Returns the field of the values that override a config: --set, and a flag for each field."""
     help = f"key=value that overrides {target}, with dots; repeatable"
-    return setting(help, (), flag="set", repeatable=True)
+    return setting(help, (), flag="set", repeatable=True, config=config)
 
 
 def which_setting(default: str | None = BEST, more: str = "") -> Any:

@@ -5,7 +5,7 @@ import dataclasses
 from albert_tf import settings
 from albert_tf.kinds import task_table
 from albert_tf.settings import AnyFloat, overrides_setting, setting, which_setting
-from albert_tf.train_config import POOLINGS
+from albert_tf.train_config import POOLINGS, FinetuneConfig
 
 DTYPES = ("float32", "bfloat16")
 # The keys of `onnx_folder.LAYOUTS` and `litert.QUANTIZATIONS`.
@@ -34,7 +34,7 @@ class SourceConfig:
     normalize: bool = setting("of sentence_embedding: vectors of length 1", False)
     top_k: int | None = setting("of fill_mask: guesses for each [MASK]; default: 5", None)
     overrides: tuple[str, ...] = overrides_setting(
-        "the run's config, max_seq_length or doc_stride, say"
+        FinetuneConfig, "the run's config, max_seq_length or doc_stride, say"
     )
 
     def __post_init__(self) -> None:

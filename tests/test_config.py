@@ -167,12 +167,14 @@ def test_what_may_be_zero():
     assert PretrainConfig(**dict.fromkeys(zeros, 0), layer_loop=True).seed == 0
 
 
-def test_an_unknown_key_lists_the_known_ones(tmp_path):
-    path = write(tmp_path / "config.json", {"sed": 3})
+def test_an_unknown_key_lists_the_known_ones_or_names_the_nearest_one(tmp_path):
+    with pytest.raises(UserError, match=r"unknown key 'sed'\. Did you mean 'seed'\?"):
+        config_io.load(PretrainConfig, None, ["sed=3"])
+    path = write(tmp_path / "config.json", {"sopsop": 3})
     with pytest.raises(UserError) as error:
         config_io.load(PretrainConfig, path)
     known = ", ".join(sorted(field.name for field in dataclasses.fields(PretrainConfig)))
-    assert str(error.value) == f"{path}: unknown key 'sed'. Known: {known}."
+    assert str(error.value) == f"{path}: unknown key 'sopsop'. Known: {known}."
 
 
 def test_overrides_come_last_and_in_their_order(tmp_path):

@@ -13,7 +13,7 @@ import program_flags
 import pytest
 from packaging.requirements import Requirement
 
-from albert_tf import command, config_io
+from albert_tf import command, config_io, program_help
 from albert_tf.train_config import FinetuneConfig, PretrainConfig
 
 ROOT = Path(__file__).parent.parent
@@ -65,13 +65,23 @@ def test_every_command_is_shown_in_the_docstring_of_its_program():
 
 
 @pytest.mark.parametrize("words", ["predict", "data phonemize", "export --format=onnx"])
-def test_help_shows_every_flag(words, run_program, capsys):
+def test_helpfull_shows_every_flag(words, run_program, capsys):
     name, *first = words.split()
-    assert run_program(ROOT / "bin" / name, *first, "--help") == 0
+    assert run_program(ROOT / "bin" / name, *first, "--helpfull") == 0
     shown = capsys.readouterr().out
     assert f"bin/{words} --" in shown
     for flag in program_flags.read(ROOT / "bin" / name, tuple(first)):
-        assert re.search(rf"^  --(\[no\])?{flag}:", shown, re.MULTILINE), flag
+        assert re.search(rf"^  --(\[no\])?{flag} ", shown, re.MULTILINE), flag
+
+
+def test_help_fits_on_a_screen_with_an_example_and_the_required_flags(run_program, capsys):
+    for path, words in COMMANDS:
+        assert run_program(path, *words, "--help") == 0
+        shown = capsys.readouterr().out
+        assert len(shown.splitlines()) <= program_help.SCREEN, (path.name, words)
+        assert f"\n    {' '.join([f'bin/{path.name}', *words])} --" in shown
+        for flag, is_needed in program_flags.read(path, words).items():
+            assert f"\n  --{flag} " in shown or not is_needed, (path.name, flag)
 
 
 def test_help_and_mistakes_in_flags_do_not_wait_for_tensorflow():
@@ -131,6 +141,13 @@ def test_flags_have_the_names_of_the_table_in_contributing_md():
     answering = {words[0] for words, names in flags.items() if "model" in names}
     assert answering == set(command.STAGES["Answers and scores"]) - {"score"}
     assert not [words for words, names in flags.items() if {"model", "checkpoint"} <= names]
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
+def test_a_python_without_the_packages_is_told_to_activate_the_environment(path):
+    done = subprocess.run([sys.executable, "-S", path], capture_output=True, text=True)
+    message = "No module named 'albert_tf'. First: source .venv/bin/activate (docs/install.md)"
+    assert (done.returncode, done.stderr) == (1, f"{path.name}: {message}\n")
 
 
 def test_every_program_has_a_stage():

@@ -11,7 +11,7 @@ from absl import flags, logging
 
 from albert_tf import program
 from albert_tf.errors import LostWorkerError, UserError
-from albert_tf.settings import AboveZero, setting
+from albert_tf.settings import AboveZero, overrides_setting, setting
 
 Nothing = dataclasses.make_dataclass("Nothing", [])
 
@@ -56,8 +56,10 @@ def test_success_is_silent(run, capsys):
 def test_a_users_mistake_is_one_line_and_nothing_runs_with_stray_arguments(run):
     assert run(fail_with(UserError("seed: must be 3."))) == "thing: seed: must be 3."
     message = run(fail_with(AssertionError("ran")), "a.txt", "b.txt")
-    assert message.startswith("thing: not flags: a.txt b.txt. Join several files with commas")
+    assert message.startswith("thing: not flags: a.txt b.txt. Join files with commas")
     assert "\n" not in message
+    message = run(fail_with(AssertionError("ran")), "width=3", arguments=Size)
+    assert message == "thing: not flags: width=3. Did you mean --width=3?"
 
 
 def test_a_lost_worker_is_75_and_an_unfinished_run_too(run, capsys):
@@ -165,7 +167,7 @@ def test_flags_are_the_fields_of_a_dataclass(run):
     ("words", "message"),
     [
         (["--files="], "thing: --files is empty: give it a value, or leave it out."),
-        (["--files=a", "--file=b"], "thing: Unknown command line flag 'file'. Did you mean: files"),
+        (["--files=a", "--file=b"], "thing: there is no flag --file. Did you mean '--files'?"),
         (["--files=a\nb"], "thing: flag --files=a b: Unable to parse the value"),
         (["--files=a", "--nois_big=3"], "thing: --nois_big=3 does not take an argument. --help"),
         (["--files=a", "--width=0"], "thing: width must be at least 1, not 0."),
@@ -182,6 +184,61 @@ def test_a_mistake_in_a_flag_is_one_line(run, words, message):
     assert "\n" not in shown
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    size: Size = setting("of all", Size())
+    train_batch_size: int = setting("texts", 8)
+    learning_rate: float | None = setting("a rate", None)
+    is_slow: bool = setting("whether it is", False)
+    names: tuple[str, ...] = setting("a list", ())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    overrides: tuple[str, ...] = overrides_setting(Config)
+    learning_rate: float | None = setting("a flag of its own", None)
+
+
+@pytest.mark.parametrize(
+    ("words", "overrides"),
+    [
+        (["--train_batch_size=16"], ["train_batch_size=16"]),
+        (["--train_batch_size", "16"], ["train_batch_size=16"]),
+        (["--is_slow"], ["is_slow=true"]),
+        (["--nois_slow"], ["is_slow=false"]),
+        (['--names=["a", "b"]'], ['names=["a", "b"]']),
+        (["--size.width=4", "--size=small"], ["size=small", "size.width=4"]),
+        (["--set=size.unit=feet", "--is_slow=1"], ["size.unit=feet", "is_slow=true"]),
+    ],
+)
+def test_each_field_of_the_config_is_a_flag_that_overrides_it(run, words, overrides):
+    arguments = []
+    assert not run(arguments.append, *words, arguments=Training)
+    assert arguments == [Training(overrides=tuple(overrides))]
+
+
+def test_a_flag_of_the_program_stays_beside_the_field_of_its_name(run):
+    arguments = []
+    assert not run(arguments.append, "--learning_rate=0.5", arguments=Training)
+    assert arguments == [Training(learning_rate=0.5)]
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("--trian_batch_size=3", "train_batch_size"),
+        ("--size.widht=3", "size.width"),
+        ("--per_device_train_batch_size=3", "train_batch_size"),
+        ("--batch_size=3", "train_batch_size"),
+        ("--lr=3", "learning_rate"),
+    ],
+)
+def test_the_flag_that_is_meant_is_named(run, word, name):
+    shown = run(fail_with(AssertionError("ran")), word, arguments=Training)
+    start = f"thing: there is no flag {word.partition('=')[0]}."
+    assert shown == f"{start} Did you mean '--{name}'?"
+
+
 COMMANDS = {"small": program.Command(print, Size), "big": program.Command(print, Arguments)}
 
 
@@ -191,11 +248,11 @@ COMMANDS = {"small": program.Command(print, Size), "big": program.Command(print,
         (None, [], "thing: pass one of small|big. --help describes them."),
         (None, ["--width=3"], "thing: '--width=3' is not one of small|big. --help describes them."),
         (None, ["smal"], "thing: 'smal' is not one of small|big. Did you mean 'small'?"),
-        (None, ["small", "--is_big=1"], "thing small: Unknown command line flag 'is_big'"),
+        (None, ["small", "--is_big=1"], "thing small: there is no flag --is_big. --help"),
         (None, ["big"], "thing big: --files must be given. --help lists the flags."),
         ("form", [], "thing: pass one of --form=small|big. --help describes them."),
         ("form", ["--form=new"], "thing: '--form=new' is not one of --form=small|big. --help"),
-        ("form", ["--form=small", "--files=a"], "thing: Unknown command line flag 'files'"),
+        ("form", ["--form=small", "--files=a"], "thing: there is no flag --files. --help"),
     ],
 )
 def test_a_command_that_is_none_or_takes_no_such_flag(monkeypatch, flag, words, message):
@@ -208,7 +265,11 @@ def test_a_command_that_is_none_or_takes_no_such_flag(monkeypatch, flag, words, 
 
 @pytest.mark.parametrize(
     ("flag", "words"),
-    [(None, ["small", "--width=7"]), ("form", ["--width=7", "--form=small"])],
+    [
+        (None, ["small", "--width=7"]),
+        ("form", ["--width=7", "--form=small"]),
+        ("form", ["--form", "small", "--width", "7"]),
+    ],
 )
 def test_a_command_gets_its_arguments(monkeypatch, capsys, flag, words):
     monkeypatch.setattr(sys, "argv", ["bin/thing", *words])
@@ -217,8 +278,11 @@ def test_a_command_gets_its_arguments(monkeypatch, capsys, flag, words):
     assert capsys.readouterr().out == f"{Size(width=7)}\n"
 
 
+START = "albert-tf PROGRAM [FLAGS]; albert-tf PROGRAM --help shows examples and flags.\n"
+
+
 def test_the_help_of_all_commands_is_read_no_further_than_wanted():
     command = f"set -o pipefail; {sys.executable} -m albert_tf.command --help | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-    assert done.stdout == "albert-tf PROGRAM [FLAGS]; albert-tf PROGRAM --help lists its flags.\n"
+    assert done.stdout == START
     assert (done.returncode in (0, 141), done.stderr) == (True, "")

@@ -53,11 +53,11 @@ def prepare(
     answers the examples of train and dev; labels that the user does not name are its own.
     """
     is_given = bool(data.source.data_dir or paths.get("train"))
-    require(is_given, "there is no file of train: give --train_file or --data_dir.")
+    require(is_given, "there is no train file: pass --train_file or --data_dir.")
     if paths.get("dev") and paths["dev"] == paths["train"]:
         logging.warning("--dev_file is --train_file: its scores are of texts that are learnt.")
     columns, is_own = data.source.columns, data.task == task_table.OWN
-    require(not (teacher and columns.teacher), "--teacher, or --teacher_columns: name one of them.")
+    require(not (teacher and columns.teacher), "pass --teacher or --teacher_columns, not both.")
     if teacher and is_own and not data.labels and data.kind == teacher.task.kind.name:
         data = dataclasses.replace(data, labels=teacher.task.labels)
     task = task_cache.make_task(data, paths["train"])
@@ -68,7 +68,7 @@ def prepare(
     gives_vectors, vectors = task.kind.answer.gives_vectors, data.source.teacher_vectors
     message = f"--teacher_vectors is for sentence_embedding, not for {task.kind}: leave it out."
     require(gives_vectors or not vectors, message)
-    require(not (teacher and vectors), "--teacher, or --teacher_vectors: name one of them.")
+    require(not (teacher and vectors), "pass --teacher or --teacher_vectors, not both.")
     for name in {"train", *(() if gives_vectors else ("dev",))} & splits.keys():
         splits[name] = dataclasses.replace(splits[name], teacher=teacher)
     for split in splits.values():

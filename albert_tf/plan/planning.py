@@ -19,7 +19,7 @@ class Arguments:
     """The arguments of bin/plan_training, which makes flags of them."""
 
     config_file: str | None = setting("JSON file; default: the paper's", None, flag="config")
-    overrides: tuple[str, ...] = overrides_setting()
+    overrides: tuple[str, ...] = overrides_setting(PretrainConfig)
     topology: str | None = setting("a TPU slice, such as v3:16x16 or v5e:4x4 (chips)", None)
     device: str | None = setting("default: here", None, choices=(chips.HERE, *chips.GPUS))
     num_devices: int | None = setting("how many of --device; default: 1", None)

@@ -43,7 +43,7 @@ class ConfigOverrides:
         f"one of {', '.join(RECIPES)}; default: v2, none for a task of your own", None
     )
     config_file: str | None = setting("JSON file of a FinetuneConfig", None, flag="config")
-    overrides: tuple[str, ...] = overrides_setting()
+    overrides: tuple[str, ...] = overrides_setting(FinetuneConfig)
 
     @functools.cached_property
     def file_fields(self) -> dict[str, Any]:

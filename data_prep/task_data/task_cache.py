@@ -289,9 +289,12 @@ def find_files(split: TaskSplit) -> list[str]:
         require(len(paths) == 1 or task.name == "race", f"the file of {name}: {matches}")
         return paths
     if not folder:
-        is_own_dev = task.name == task_table.OWN and name == "dev"
-        more = " or --train_file, a tenth of which is held out" if is_own_dev else ""
-        raise UserError(f"there is no file of {name}: give --{name}_file{more}, or --data_dir.")
+        more = ""
+        if task.name == task_table.OWN and name == "dev":
+            more = ", --train_file (a tenth of it is held out)"
+            if task.kind.answer.gives_vectors:
+                more = " with pairs of texts, --mode=train to train without a dev set,"
+        raise UserError(f"there is no {name} file: pass --{name}_file{more} or --data_dir.")
     if task.name == task_table.OWN:
         return [table_files.find_file(name, task.kind.data.suffixes, folder)]
     return _READERS[task.name].find_files(split, folder)

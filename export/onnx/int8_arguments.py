@@ -5,6 +5,7 @@ import os
 
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.settings import overrides_setting, setting, which_setting
+from albert_tf.train_config import FinetuneConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,7 @@ class Int8Arguments:
         "points of 100 that the score on dev may fall; more, and nothing is written", 1.0
     )
     overrides: tuple[str, ...] = overrides_setting(
-        "the run's config, max_seq_length or doc_stride, say"
+        FinetuneConfig, "the run's config, max_seq_length or doc_stride, say"
     )
 
     @property

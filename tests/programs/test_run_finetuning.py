@@ -150,7 +150,7 @@ def test_a_run_remembers_its_data(run, run_program, tmp_path, capsys):
     assert read(tmp_path / "run/metrics-dev.json")["num_examples"] == 4
     dev.unlink()
     assert "the dev data of the model, is gone." in run_program(*program)
-    assert "there is no file of test: give --test_file" in run_program(*program, "--mode=predict")
+    assert "there is no test file: pass --test_file" in run_program(*program, "--mode=predict")
 
 
 def test_random_weights_need_a_vocabulary_and_a_model(run, checkpoint, tmp_path, capsys):

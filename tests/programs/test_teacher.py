@@ -167,7 +167,7 @@ def test_a_model_in_memory_teaches_fit(kind, vocabulary, tmp_path):
             ["a day", "no", "1", "0"],
             "model.ckpt-best is not fine-tuned. Fine-",
         ),
-        ("--teacher={other} " + TAUGHT, ["a day", "no", "1", "0"], "name one of them"),
+        ("--teacher={other} " + TAUGHT, ["a day", "no", "1", "0"], "not both"),
     ],
 )
 def test_mistakes_are_one_line(column, row, message, run, tuned, checkpoint, tmp_path):

@@ -175,8 +175,8 @@ def test_lengths_that_do_not_fit_are_refused(write_rows, prepare, lengths, messa
 @pytest.mark.parametrize(
     ("name", "source", "message"),
     [
-        ("train", {}, "there is no file of train: give --train_file, or --data_dir"),
-        ("dev", {}, "give --dev_file or --train_file, a tenth of which is held out, or --data_dir"),
+        ("train", {}, "there is no train file: pass --train_file or --data_dir"),
+        ("dev", {}, r"pass --dev_file, --train_file \(a tenth of it is held out\) or --data_dir"),
         ("valid", {"data_dir": "."}, r"no split 'valid'. Take one of train, dev, dev_mismatched"),
         ("dev", {"input_file": "*.csv"}, r"the file of dev: \*.csv matches 2 files: name one"),
         ("dev", {"input_file": "none.csv"}, r"the file of dev: no file matches 'none.csv'"),
