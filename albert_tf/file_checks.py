@@ -11,6 +11,9 @@ from albert_tf.errors import UserError, require
 _NO_TEXT = {
     b"\x1f\x8b": "is compressed: unpack it (gunzip).",
     b"PK\x03\x04": "is a zip archive or a spreadsheet: unpack it, or save it as csv.",
+    b"%PDF": "is a PDF: save its text as a file.",
+    b"\x89PNG": "is a picture, not text.",
+    b"\xff\xd8\xff": "is a picture, not text.",
     b"\xff\xfe": "is UTF-16: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8).",
     b"\xfe\xff": "is UTF-16: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8).",
 }

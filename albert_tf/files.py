@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError, find_remedy, require
+from albert_tf.errors import UserError, find_remedy, require, suggest
 from albert_tf.file_checks import refuse_endless, refuse_twice, to_text
 
 SEAL = "sha256"
@@ -59,12 +59,21 @@ def describe_missing(pattern: str, name: str) -> str:
     """Returns the sentence that no file matches a glob, and the remedy if it is known."""
     folder, remedy = os.path.dirname(pattern), ""
     if os.path.isdir(pattern):
-        remedy = " It is a folder: name the files in it."
+        remedy = " It is a folder: pass the files in it."
     elif folder and not is_remote(folder) and not tf.io.gfile.glob(folder):
         remedy = f" There is no folder {folder!r}: check its name."
+    elif not is_remote(pattern) and (hint := _suggest_name(folder, os.path.basename(pattern))):
+        remedy = f" {hint}"
     elif not os.path.isabs(pattern) and not is_remote(pattern):
         remedy = f" It is looked for in {os.getcwd()!r}."
     return f"{name}: no file matches {pattern!r}.{remedy}"
+
+
+def _suggest_name(folder: str, name: str) -> str:
+    """Returns the question whether a file of a folder on this machine is meant, or ""."""
+    if "*" in name or not os.path.isdir(folder or "."):
+        return ""
+    return suggest(name, {x: os.path.join(folder, x) for x in os.listdir(folder or ".")})
 
 
 @contextlib.contextmanager

@@ -21,9 +21,10 @@ INTRODUCTION = """# Configuration
 Every field of every config, with its default. `python docs/write_config_reference.py` writes this
 page from the dataclasses.
 
-A config is a JSON file (`--config`); `--set` overrides its fields: `--set learning_rate=1e-4`,
-`--set albert.num_hidden_layers=2`. A run writes the config that it used to `run.json` in its
-folder. The fields of records and vocabularies are flags of their programs.
+A config is a JSON file (`--config`). Flags override its fields: `--num_train_steps=2000`,
+`--albert.num_hidden_layers=2`, or `--set num_train_steps=2000`. A run writes the config that it
+used to `run.json` in its folder. The fields of records and vocabularies are flags of their
+programs.
 """
 # (title, dataclass): fields that an earlier one lists are left out.
 SECTIONS: tuple[tuple[str, type], ...] = (

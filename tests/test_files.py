@@ -33,9 +33,10 @@ def test_patterns_are_sorted_within_and_kept_in_order(folder):
 @pytest.mark.parametrize(
     ("patterns", "message"),
     [
-        (["a.txt", "z.txt"], "no file matches 'z.txt'. It is looked for in '{}'."),
+        (["a.txt", "zebra"], "no file matches 'zebra'. It is looked for in '{}'."),
+        (["othr.md"], "no file matches 'othr.md'. Did you mean 'other.md'?"),
         (["/nowhere*.txt"], "no file matches '/nowhere*.txt'."),
-        (["folder.txt"], "no file matches 'folder.txt'. It is a folder: name the files in it."),
+        (["folder.txt"], "no file matches 'folder.txt'. It is a folder: pass the files in it."),
         (["no/*"], "no file matches 'no/*'. There is no folder 'no': check its name."),
         ([], "name at least one file."),
     ],

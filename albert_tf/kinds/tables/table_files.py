@@ -55,7 +55,8 @@ def read_table(path: str) -> Table:
     Raises `UserError` if the suffix is of no known format, or the file is not of its format.
     """
     suffix = os.path.splitext(path)[1].lower()
-    require(suffix in FORMATS, f"{path}: its name must end with one of {', '.join(FORMATS)}.")
+    known = f"its name must end with one of {', '.join(FORMATS)}"
+    require(suffix in FORMATS, f"{path}: {known}. Save a spreadsheet as .csv.")
     return FORMATS[suffix](path)
 
 

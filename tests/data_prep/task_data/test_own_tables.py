@@ -138,7 +138,7 @@ def test_labels_of_a_test_file_may_be_empty(write, task):
         ("dev.jsonl", '{"text": "x", "label": {"a": 1}}\n', "the label 'label' is .* give text or"),
         ("dev.csv", 'text,label\nx,"a\nb"\n', r"the label 'label' has several lines: 'a\\nb'"),
         ("dev.tsv", '"text"\t"label"\n"x"\t"good"\n', "there is no column 'text'. It has \"text\""),
-        ("dev.txt", "text\nx\n", "must end with one of .tsv, .csv, .jsonl, .json"),
+        ("dev.txt", "text\nx\n", "one of .tsv, .csv, .jsonl, .json. Save a spreadsheet as .csv."),
     ],
 )
 def test_bad_input_is_one_line_with_its_place(write, name, content, message):
