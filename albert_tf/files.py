@@ -62,15 +62,16 @@ def describe_missing(pattern: str, name: str) -> str:
         remedy = " It is a folder: pass the files in it."
     elif folder and not is_remote(folder) and not tf.io.gfile.glob(folder):
         remedy = f" There is no folder {folder!r}: check its name."
-    elif not is_remote(pattern) and (hint := _suggest_name(folder, os.path.basename(pattern))):
+    elif hint := suggest_path(pattern):
         remedy = f" {hint}"
     elif not os.path.isabs(pattern) and not is_remote(pattern):
         remedy = f" It is looked for in {os.getcwd()!r}."
     return f"{name}: no file matches {pattern!r}.{remedy}"
 
 
-def _suggest_name(folder: str, name: str) -> str:
-    """Returns the question whether a file of a folder on this machine is meant, or ""."""
+def suggest_path(path: str) -> str:
+    """Returns the question whether another file of the same folder is meant, or ""."""
+    folder, name = os.path.split(path.rstrip("/"))
     if "*" in name or not os.path.isdir(folder or "."):
         return ""
     return suggest(name, {x: os.path.join(folder, x) for x in os.listdir(folder or ".")})

@@ -33,7 +33,7 @@ from albert_tf.model import weight_names
 from albert_tf.run_files import BEST, COMMANDS, WHICH
 from albert_tf.train_config import FinetuneConfig, SentenceVectors
 
-_SOURCES = "a folder, a prefix, an archive or its URL, or a Hugging Face repository (OWNER/NAME)"
+_SOURCES = "a folder, a prefix, an archive or its URL, or a repository (albert/albert-base-v2)"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # of TensorFlow 2
 _KERAS_HUB = "model.weights.h5"
 _TENSORS = re.compile(r".*\.data-\d+-of-\d+")
@@ -158,13 +158,14 @@ def detect_format(path: str) -> str:
     if _KERAS_HUB in present:
         raise UserError(f"{path!r} {hub.KERAS_HUB}")
     if not present and f"{base}.index" not in names:
-        raise UserError(f"there is nothing at {path!r}. Name {_SOURCES}.")
+        hint = files.suggest_path(path) or f"Pass {_SOURCES}."
+        raise UserError(f"there is nothing at {path!r}. {hint}")
     is_run = training_checkpoint.find_newest(os.path.join(path, BEST))
     if not is_run and not any(name.endswith(".index") for name in names):
         if COMMANDS in names:
             raise UserError(f"{path!r} is a run without a checkpoint yet. Start it again, or wait.")
         known = "; ".join(format.description for format in FORMATS.values())
-        raise UserError(f"{path!r} is none of: {known}. Name {_SOURCES}.")
+        raise UserError(f"{path!r} is none of: {known}. Pass {_SOURCES}.")
     keys = tf_checkpoint.list_keys(training_checkpoint.find_prefix(path))
     if any(key.startswith("weights/") for key in keys):
         return "albert_tf"
