@@ -64,6 +64,11 @@ def test_a_column_that_is_named_is_taken_though_it_has_the_default_name(write):
         ({"body": TEXTS, "mood": LABELS, "sex": LABELS}, "the label? .* with --label_column."),
         ({"id": IDS, "name": IDS}, "which column is the text?"),
         ({"review;mood": TEXTS}, "'text'. It has review;mood. The fields .* separated by ';'. Sav"),
+        (
+            {"It was a good day": TEXTS, LABELS[1]: LABELS},
+            "no header: its first line is an example",
+        ),
+        ({"It was a good day": TEXTS, "3.5": LABELS}, "no header: its first line is an example"),
         ({"id": [], "review": []}, "a.csv has a header and no rows."),
     ],
 )

@@ -2,7 +2,7 @@
 
 import pytest
 from input_files import write_squad
-from tiny_program import OWN, write, write_own
+from tiny_program import OWN, PROGRAM, write, write_own
 
 DATA, TRAIN = "--data_dir={0}", "--train_file={0}/train.tsv"
 SQUAD = ["--task=squad2", "--train_file={0}/answers.json", "--dev_file={0}/questions.json"]
@@ -32,7 +32,7 @@ SQUAD = ["--task=squad2", "--train_file={0}/answers.json", "--dev_file={0}/quest
         ([DATA, "--dev_file={0}/empty.tsv"], "empty.tsv has no examples. Give a file with at lea"),
         ([DATA, "--set=train_batch_size=3", "--set=num_micro_batches=2"], "train_batch_size 3 is"),
         (SQUAD, "the file of dev has examples without labels"),
-        ([], "pass your table with --train_file, or a task with --task and --data_dir, or"),
+        ([], "there is no train file: pass --train_file or --data_dir"),
         ([TRAIN, "--mode=train,predict"], "there is no test file: pass --test_file or --data_dir"),
         ([DATA, "--mode=train,predict"], "must hold one file test.tsv or test.csv or test.jsonl"),
         ([DATA, "--mode=eval", "--init_checkpoint="], "there is nothing at '{0}/run'"),
@@ -52,6 +52,11 @@ def test_mistakes_are_one_line_and_write_nothing(arguments, message, run, tmp_pa
     assert message.format(tmp_path) in error
     assert "\n" not in error
     assert not (tmp_path / "run").exists()
+
+
+def test_no_flags_at_all(run_program):
+    message = "run_finetuning: pass your table with --train_file, or a task with --task"
+    assert run_program(PROGRAM).startswith(message)
 
 
 def test_a_dev_set_that_is_the_train_set(run, tmp_path, capsys):

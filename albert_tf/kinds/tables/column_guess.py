@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -53,6 +54,13 @@ def complete(
             )
         if is_missing:
             changes[name] = found[0]
+    if {"text", "label"} <= changes.keys() and _is_text([changes["text"]]):
+        label = changes["label"]
+        require(
+            label not in values[label] and math.isnan(parse_number(label)),
+            f"{path} has no header: its first line is an example. Insert a first line with the "
+            "names of the columns, such as text,label.",
+        )
     if changes:
         shown = ", ".join(f"{name} {value!r}" for name, value in changes.items())
         flags = " ".join(f"--{name}_column={value}" for name, value in changes.items())
