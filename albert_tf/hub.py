@@ -123,6 +123,7 @@ def _explain(error: Any, name: str, revision: str | None) -> str:
     if isinstance(cause, errors.RepositoryNotFoundError) or status in (401, 403):
         return f"{start}, and {site} shows you no such repository. Correct the name, or {login}."
     remedy = find_remedy(cause) or "Run it again with a network: what has come is kept."
+    remedy = files.suggest_path(name) or remedy
     return (
         f"{name!r} is not here, or is incomplete in {constants.HF_HUB_CACHE}, and {site} is out of "
         f"reach ({reason(cause)}). {remedy}"

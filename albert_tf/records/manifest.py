@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict
 
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 from albert_tf.train_config import ONLINE, PAIR_TASKS, SENTENCE_TASKS
 
 NAME = "manifest.json"
@@ -43,8 +43,14 @@ def write(directory: str, manifest: Mapping[str, Any]) -> None:
 
 def read(directory: str) -> Manifest:
     """Reads a folder's manifest; `UserError` if there is none, or it is of another format."""
-    name = "records without a manifest, so unfinished or not made here"
-    return files.read_as(os.path.join(directory, NAME), Manifest, name)
+    path = os.path.join(directory, NAME)
+    require(
+        tf.io.gfile.exists(path),
+        f"there are no complete records in {directory or '.'!r}: it has no {NAME}. Make them "
+        "(bin/create_pretraining_data; the same command resumes), or describe another program's "
+        "(bin/data describe_records).",
+    )
+    return files.read_as(path, Manifest, "records")
 
 
 def check_size(path: str, manifest: Mapping[str, Any], remedy: str = REMAKE) -> None:
