@@ -17,6 +17,7 @@ OUT_OF_MEMORY = (
 # by: a full disk and a full GPU raise the same class.
 _REMEDIES = {
     "No space left on device|Disk quota exceeded": FREE_SPACE,
+    "File too large": "Raise the limit on the size of files (ulimit -f) and run it again.",
     "Cannot allocate memory|Could not allocate|can't start new thread": OUT_OF_MEMORY,
     "Input/output error": "Check the disk and run it again.",
     "Too many open files": "Raise the limit (ulimit -n) and run it again.",

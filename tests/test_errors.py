@@ -43,6 +43,7 @@ ENDS = [
         1,
         ".*Check the network",
     ),
+    (OSError(errno.EFBIG, "File too large"), 1, r".*File too large\. Raise the limit on the size"),
     (error("ResourceExhausted", "/x; Too many open files"), 1, r"/x; Too many open files\. Raise "),
     (MemoryError(), 1, rf"MemoryError\. {MEMORY}"),
     (ImportError("x.so: cannot map: Cannot allocate memory"), 1, f"x.so: .*{MEMORY}"),

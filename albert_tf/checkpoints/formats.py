@@ -139,7 +139,7 @@ _SQUAD2_HINT = (
 def detect_format(path: str) -> str:
     """The name of a checkpoint's format, from its files; `UserError` if none is known."""
     folder, base = _find_folder(path), os.path.basename(path)
-    names = set(tf.io.gfile.listdir(folder)) if tf.io.gfile.isdir(folder) else set()
+    names = set(tf.io.gfile.listdir(folder or ".")) if tf.io.gfile.isdir(folder or ".") else set()
     # A prefix is not a file, and may lie in the folder of another format.
     present = names if folder == path or base in names else set()
     if folder != path and present and path.endswith(".pth"):

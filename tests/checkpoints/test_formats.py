@@ -172,6 +172,15 @@ def test_what_is_not_a_checkpoint_is_refused(tmp_path, make, message):
         formats.read(str(path))
 
 
+def test_a_file_in_the_working_directory_that_is_not_a_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus.txt").touch()
+    with one_line("'corpus.txt' is none of: a checkpoint of this project"):
+        formats.read("corpus.txt")
+    with one_line(r"there is nothing at 'corpus.tx'\. Did you mean 'corpus.txt'\?"):
+        formats.read("corpus.tx")
+
+
 def test_unknown_choices_are_refused():
     known = "albert_tf, google, sentence_transformers, hugging_face, styletts2"
     with one_line(f"to_format: 'tf1_hub' is not one of {known}\\."):
