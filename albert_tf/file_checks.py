@@ -43,7 +43,7 @@ def to_text(content: bytes, place: str) -> str:
         except UnicodeDecodeError as error:
             problem, end = "this is not UTF-8", error.start
     line = content.count(b"\n", 0, end) + 1
-    remedy = "Convert the file to UTF-8 (iconv -t UTF-8), or remove the byte."
+    remedy = "Convert the file (iconv -f LATIN1 -t UTF-8, if it is Latin-1), or remove the byte."
     raise UserError(f"{place}, line {line}: {problem}. {remedy}")
 
 

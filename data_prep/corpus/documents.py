@@ -24,7 +24,7 @@ Document = list[str]
 
 _HASHED_BYTES = 1 << 16
 # Files whose lines are no texts.
-_NO_TEXT = (".csv", ".tsv", ".json")
+_NO_TEXT = (".csv", ".tsv", ".json", ".tfrecord")
 # A longer line is split at white space: text without a line feed would not fit into memory.
 MAX_LINE_BYTES = 1 << 20
 # (path, `text_field`, `on_progress`) -> (number of the row, line); an empty line ends a document.
@@ -219,7 +219,9 @@ def _decode(line: bytes, place: Range, number: int) -> str:
     except UnicodeDecodeError as error:
         problem = f"byte {error.start + 1} is not UTF-8. Convert the file"
     number += _count_lines(place.path, place.begin - 1)
-    raise UserError(f"{place.path}, line {number}: {problem} (iconv -t UTF-8).")
+    raise UserError(
+        f"{place.path}, line {number}: {problem} (iconv -f LATIN1 -t UTF-8, if it is Latin-1)."
+    )
 
 
 def _count_lines(path: str, end: int) -> int:

@@ -74,6 +74,7 @@ def test_what_is_no_text_is_named_with_its_line(tmp_path, monkeypatch, name, con
         ("empty.txt", b"", r"empty\.txt has no text"),
         ("a.csv", b"id", r"no \.csv files are read here. Save it as"),
         ("b.TSV.gz", b"id", r"no compressed \.tsv files are read here"),
+        ("b.tfrecord", b"x", r"no \.tfrecord files are read here"),
         ("c.txt", b"x", "no file matches"),
     ],
 )
