@@ -126,7 +126,7 @@ def describe_end(error: BaseException) -> tuple[int, str]:
     if isinstance(error, UserError):
         return error.exit_status, to_line(error)
     if isinstance(error, KeyboardInterrupt):
-        return 128 + signal.SIGINT, "interrupted"
+        return 128 + signal.SIGINT, "interrupted. Run the same command again."
     remedy, kind = find_remedy(error), type(error).__name__
     if kind in _LOST and remedy != FREE_SPACE:
         return os.EX_TEMPFAIL, f"{reason(error)} ({kind}): {_LOST_MACHINE}"

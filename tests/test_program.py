@@ -83,7 +83,7 @@ def test_an_interruption_is_one_line_and_130(run, monkeypatch, capsys):
     assert run(fail_with(KeyboardInterrupt())) == 130
     monkeypatch.setattr(program.tf, "load", interrupt)
     assert run(fail_with(AssertionError("ran"))) == 130
-    assert capsys.readouterr().err == "thing: interrupted\n" * 2
+    assert capsys.readouterr().err == "thing: interrupted. Run the same command again.\n" * 2
 
 
 def run_source(source, redirection="", **environment):
