@@ -18,6 +18,10 @@ from albert_tf.errors import UserError, describe_end, name_programs, suggest
 from albert_tf.file_checks import refuse_output_folder
 
 _FOLDERS = {"output_dir", "cache_dir"}  # flags of what a program makes
+_NO_NUMBER = {  # what Python says of a value: what it must be
+    "could not convert string to float:": "a number",
+    r"invalid literal for int\(\) with base 10:": "a whole number",
+}
 _FULL_HELP = {"-helpfull", "--helpfull"}
 _HELP = {"-h", "-help", "--help"} | _FULL_HELP
 
@@ -107,6 +111,8 @@ def _parse_flags(arguments: list[str]) -> list[str]:
         sys.exit(f"{name}: there is no flag --{error.flagname}. {hint}")
     except (flags.Error, ValueError) as error:  # a value of a flag that has none
         message = " ".join(str(error).split()).replace(" ?", "?")
+        for said, kind in _NO_NUMBER.items():
+            message = re.sub(f"flag (--[\\w.]+)=.*: {said}", rf"\1 must be {kind}, not", message)
         if missing := re.findall("Flag (--\\w+) must have a value other than None", message):
             message = f"{' and '.join(missing)} must be given"
         end = "" if message.endswith((".", "?")) else "."

@@ -173,7 +173,11 @@ def test_flags_are_the_fields_of_a_dataclass(run):
         (["--files=a", "--width=0"], "thing: width must be at least 1, not 0."),
         (["--files=a", "--height=0"], "thing: height must be more than 0.0, not 0.0."),
         (["--unit=inch"], "feet"),
-        (["--height=tall"], "tall"),
+        (["--height=tall"], "thing: --height must be a number, not 'tall'. --help lists"),
+        (
+            ["--width=1.5"],
+            "thing: --width must be a whole number, not '1.5'. --help lists the flags.",
+        ),
         (["--noset"], "set"),
         (["--is_big"], "thing: --files must be given. --help lists the flags."),
     ],
