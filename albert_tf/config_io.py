@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -119,9 +120,11 @@ def _merge(one: Any, other: Any) -> Any:
 
 
 def parse(override: str) -> tuple[str, Any]:
-    """`key=value` -> the key, and the value: of JSON, else a bare word, which is a string."""
+    """`key=value` -> the key, and the value: JSON, numbers with commas between them, or a word."""
     name, equals, text = override.partition("=")
     require(bool(equals), f"--set: {override!r} is not of the form key=value.")
+    if re.fullmatch(r"[\d.]+(,[\d.]+)+", text):
+        text = f"[{text}]"
     try:
         return name, json.loads(text)
     except ValueError:

@@ -196,6 +196,13 @@ def test_overrides_come_last_and_in_their_order(tmp_path):
     assert loaded.albert == dataclasses.replace(PRESETS["bert_base"], vocab_size=5)
 
 
+@pytest.mark.parametrize("text", ["256,64", "[256, 64]"])
+def test_lists_of_numbers_need_no_brackets(text):
+    loaded = config_io.load(FINETUNE, None, [f"embedding_sizes={text}", f"class_weights={text}"])
+    assert loaded.embedding_sizes == (256, 64)
+    assert loaded.class_weights == (256, 64)
+
+
 def test_an_object_is_completed_by_the_defaults(tmp_path):
     path = write(tmp_path / "config.json", {"albert": {"num_hidden_layers": 3}})
     for given in ((path,), (None, ["albert.num_hidden_layers=3"])):
