@@ -57,13 +57,15 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     known = architectures.of_config(checkpoint.config)
     config, task, labels = checkpoint.config, checkpoint.run.get("task", {}), checkpoint.labels
     parameters = sum(checkpoint.weights[name].size for name in names)
-    model = known.name.upper()
+    model, length = known.name.upper(), checkpoint.run.get("config", {}).get("max_seq_length")
     title = f"{model}, fine-tuned on {_name_task(task)}" if task else model
     sections = [
         markdown.front_matter(_make_head(checkpoint, CLASSES[end].use)),
         f"# {title}",
-        f"{model} with {config.num_hidden_layers} layers of {config.hidden_size}, {parameters:,} "
-        f"parameters and a vocabulary of {config.vocab_size:,} tokens, as `{known.name}{end}`.",
+        f"{model} with {config.num_hidden_layers} layers, hidden size {config.hidden_size:,}, "
+        f"{parameters:,} parameters and a vocabulary of {config.vocab_size:,} tokens, as "
+        f"`{known.name}{end}`.",
+        f"It was trained on sequences of at most {length} tokens." if length else "",
         f"Its labels, in the order of their ids: {', '.join(labels)}." if labels else "",
         "## Use",
         markdown.code(_describe_use(checkpoint, end), "python"),

@@ -232,7 +232,7 @@ def _describe_mistakes(dataset: TaskDataset, predicted: Predictions) -> str:
 
 def _describe_lengths(dataset: TaskDataset) -> str:
     """Returns a histogram of the lengths of the records, and how many texts are cut."""
-    settings, counts = dataset.manifest["settings"], dataset.manifest["statistics"]
+    settings, counts = dataset.manifest["settings"], dataset.manifest.get("statistics", {})
     spec = dataset.task.make_features(settings["max_seq_length"])
     lengths = input_pipeline.count_tokens(input_pipeline.load(dataset.records), spec)
     width = math.ceil(lengths.max() / _NUM_BARS)
@@ -241,10 +241,12 @@ def _describe_lengths(dataset: TaskDataset) -> str:
     for bar in range(min(found), max(found) + 1):
         name = f"{bar * width + 1:,} to {(bar + 1) * width:,}"
         rows.append([name, (f"{found[bar]:,}", found[bar] / max(found.values()))])
-    total, cuts = counts["examples"], []
+    cuts = []
     for name, (length, cut) in token_lengths.CUTS.items():
         if name in counts:
-            share = f"{counts[name]:,} of {total:,} examples ({counts[name] / total:.1%})"
+            # A question is one example, but a record for each window of its context.
+            total = len(dataset.examples if name == "truncated_questions" else lengths)
+            share = f"{counts[name]:,} of {total:,} ({counts[name] / total:.1%})"
             cuts.append(f"{share} {cut}; {length} is {settings[length]}.")
     return make_section("Lengths", rows, " ".join(cuts))
 

@@ -51,6 +51,7 @@ def test_a_run_of_a_task_has_data_scores_and_commands(tmp_path, vocabulary):
     assert f"## Commands\n\n```\n{shown}\n{last}" in card
     settings = json.loads(card.split("```json\n")[1].split("```")[0])
     assert settings["learning_rate"] == 0.01
+    assert f"trained on sequences of at most {settings['max_seq_length']} tokens." in card
     values = json.loads((tmp_path / "out" / "config.json").read_text())
     assert [*values["id2label"].items()] == [(str(k), x) for k, x in enumerate(labels)]
     assert values["label2id"]["c"] == 4
