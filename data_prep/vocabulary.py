@@ -271,7 +271,7 @@ def _save(folder: WorkFolder, model: bytes, tokenizer: Tokenizer, report: dict[s
 def _format_report(report: dict[str, Any]) -> str:
     lengths = (f"{length}: {count:,}" for length, count in report["pieces_by_length"].items())
     losses = normalization.Losses(**report["lost_marks"])
-    lost = f"\n{losses}: --keep_accents keeps them" if losses.lost else ""
+    lost = f"\n{losses}; --keep_accents keeps them" if losses.lost else ""
     return (
         "{sampled_lines:,} lines: {character_coverage:.4%} of the characters covered, "
         "{unknown_rate:.4%} of the pieces unknown, {pieces_per_word:.2f} pieces per word\n"

@@ -7,14 +7,12 @@ installed packages, read from source files without importing them: one sentence 
 line after each document.
 """
 
-import ast
 import inspect
 import itertools
 import random
 import re
 import sys
 import sysconfig
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from pydoc_data import topics
@@ -24,6 +22,7 @@ import tqdm
 
 CORPUS_BYTES = 8e6  # of the text, about
 _NO_PROSE = {"test", "tests", "testing", "site-packages", "_vendor"}
+_STRING = re.compile(r'"""(.*?)"""', re.DOTALL)
 _MARKUP = re.compile(r":\w+:(?=`)|[`*]|<[^<> ]*>|^[A-Z]\w+:\s")
 # A paragraph is prose if it begins and ends like a sentence and holds nothing like code.
 _PROSE = re.compile(r"[A-Z]\S* .*\w[.!?]", re.DOTALL)
@@ -56,16 +55,8 @@ def _find_source_files() -> list[Path]:
 
 
 def _read_docstrings(path: Path) -> str:
-    """Returns the docstrings of a source file; none if this Python cannot parse it."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)  # backslashes
-            tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):
-        return ""
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    nodes = [node for node in ast.walk(tree) if isinstance(node, kinds)]
-    return "\n\n".join(ast.get_docstring(node) or "" for node in nodes)
+    """Returns the triple-quoted strings of a source file."""
+    return "\n\n".join(_STRING.findall(path.read_text(encoding="utf-8", errors="ignore")))
 
 
 def _find_paragraphs(text: str) -> Iterator[str]:

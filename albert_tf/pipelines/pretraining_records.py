@@ -111,15 +111,15 @@ def _warn(find_plateau: Callable[[], float], metrics: Metrics, earlier: Sequence
     lowest = min((x[name] for x in earlier if name in x), default=math.inf)
     if loss > lowest + _DIVERGED_NATS:
         logging.warning(
-            f"masked_lm_loss {loss:.2f} was {lowest:.2f} before: the run has diverged, or knows "
-            "its text by heart. Go on from a checkpoint before that, at a lower rate, or take more "
-            "text: docs/pretrain.md#normal-losses"
+            f"masked_lm_loss {loss:.2f} was {lowest:.2f} before: the run diverged or overfits. "
+            "Resume from an earlier checkpoint with a lower learning_rate, or add text: "
+            "docs/pretrain.md#normal-losses"
         )
     elif loss > plateau - _PLATEAU_NATS:
         logging.warning(
-            f"masked_lm_loss {loss:.2f} is not below that of piece frequencies, {plateau:.2f}: the "
-            "model uses no context yet. If this lasts, train on short sequences first, or at "
-            "another rate: docs/pretrain.md#normal-losses"
+            f"masked_lm_loss {loss:.2f} is hardly below what token frequencies alone give, "
+            f"{plateau:.2f}: the model uses little context yet. If this lasts, train on short "
+            "sequences first, or change learning_rate: docs/pretrain.md#normal-losses"
         )
 
 

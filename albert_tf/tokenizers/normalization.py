@@ -93,7 +93,7 @@ class Losses(NamedTuple):
 
     def __str__(self) -> str:
         examples = f", such as {', '.join(self.examples)}" if self.examples else ""
-        return f"normalization takes marks from {self.lost:,} of {self.letters:,} letters{examples}"
+        return f"normalization drops marks from {self.lost:,} of {self.letters:,} letters{examples}"
 
 
 def count_losses(lines: Iterable[str], normalize: Callable[[str], str]) -> Losses:

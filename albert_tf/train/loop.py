@@ -137,7 +137,7 @@ class Loop:
         run_updates = train_step.make_run_updates(state)
         # When the first loop was over: it compiles, which tells nothing of the updates to come.
         compiled: tuple[int, float] | None = None
-        logging.info(f"update {state.step + 1} compiles the model, which takes a while")
+        logging.info(f"compiling the model: update {state.step + 1} takes longer than the others")
         while True:
             begin, now = time.monotonic(), None
             # A rollback leaves out data.

@@ -66,8 +66,8 @@ def test_report(tmp_path, capsys):
     assert report["pieces_by_length"]["0"] == 1
     first, second, third, _ = capsys.readouterr().out.splitlines()
     assert first.startswith("36 lines: 99.8663% of the characters covered")
-    assert third.startswith("normalization takes marks from 2 of ")
-    assert third.endswith(": --keep_accents keeps them")
+    assert third.startswith("normalization drops marks from 2 of ")
+    assert third.endswith("; --keep_accents keeps them")
     assert second.startswith("pieces by length: 0: 1; 1: ")
     assert second.count(";") == len(report["pieces_by_length"]) - 1
 
@@ -87,7 +87,7 @@ def test_marks_that_are_parts_of_letters_are_kept(tmp_path, capsys, text, word):
     assert tokenizer.config == TokenizerConfig(keep_accents=True)
     assert tokenizer.decode(tokenizer.encode(word)) == word
     assert "100.0000% of the characters covered" in captured.out
-    assert "normalization takes" not in captured.out
+    assert "normalization drops" not in captured.out
     assert ": accents are kept, as with --keep_accents. " in captured.err
     make(tmp_path / "kept")  # the same command again
     dropped = make(tmp_path / "dropped", may_keep_accents=False)
@@ -97,7 +97,7 @@ def test_marks_that_are_parts_of_letters_are_kept(tmp_path, capsys, text, word):
     losses = normalization.count_losses(lines, dropped.normalize)
     assert report["lost_marks"]["lost"] == losses.lost
     assert report["character_coverage"] < 0.98
-    assert f"normalization takes marks from {losses.lost:,} of " in capsys.readouterr().out
+    assert f"normalization drops marks from {losses.lost:,} of " in capsys.readouterr().out
 
 
 def test_latin_text_stays_as_published(tmp_path):
