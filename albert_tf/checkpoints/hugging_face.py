@@ -89,7 +89,7 @@ def read(folder: str) -> ModelCheckpoint:
     config, theirs = to_config(values, config_path), files.read_as(config_path, _Config)
     path, arrays = hugging_face_weights.read_folder(folder)
     if halves := {x.dtype.name for x in arrays.values()} & {"float16", "bfloat16"}:
-        logging.info(f"{path}: {' and '.join(sorted(halves))}; it is computed in float32 here.")
+        logging.info(f"{path}: {' and '.join(sorted(halves))} weights are converted to float32.")
     end = TOKENS if TOKENS in str(theirs.architectures) else ""
     weights, skipped = hugging_face_weights.to_weights(arrays, config, path, end)
     if not _gives_segments(folder, theirs):

@@ -111,7 +111,7 @@ def _warn(find_plateau: Callable[[], float], metrics: Metrics, earlier: Sequence
     lowest = min((x[name] for x in earlier if name in x), default=math.inf)
     if loss > lowest + _DIVERGED_NATS:
         logging.warning(
-            f"masked_lm_loss {loss:.2f} was {lowest:.2f} before: the run diverged or overfits. "
+            f"masked_lm_loss {loss:.2f} was {lowest:.2f} before: the run has diverged or overfits. "
             "Resume from an earlier checkpoint with a lower learning_rate, or add text: "
             "docs/pretrain.md#normal-losses"
         )

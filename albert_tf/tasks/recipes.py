@@ -104,7 +104,9 @@ def resolve_config(
         rate = next(
             x for (most, deepest), x in _RATES.items() if size <= most and layers <= deepest
         )
-        logging.info(f"learning_rate is {rate}, for {layers} layers of hidden_size {size}.")
+        logging.info(
+            f"learning_rate is {rate} by default for {layers} layers of hidden_size {size}."
+        )
         defaults["learning_rate"] = rate
     config = config_io.load(FinetuneConfig, changes.config_file, overrides, defaults)
     _check_class_weights(config, task)
@@ -140,7 +142,7 @@ def fit_to_data(
     updates = max(1, train.num_records // config.train_batch_size)
     is_own = train.task.name == task_table.OWN
     if "eval_steps" not in changes.own and (config.eval_steps > updates or is_own):
-        logging.info(f"eval_steps is {updates}, one pass, instead of {config.eval_steps}.")
+        logging.info(f"eval_steps is {updates} (one epoch) instead of {config.eval_steps}.")
         config = dataclasses.replace(config, eval_steps=updates)
     if "save_checkpoints_steps" not in changes.own and config.eval_steps:
         steps = min(config.save_checkpoints_steps, config.eval_steps)

@@ -170,13 +170,11 @@ def _write_manifest(
     statistics = {"predictions_are_capped": config.predictions_are_capped, **left_out, **summary}
     manifest.write(folder.path, {**folder.identity, "files": counts, "statistics": statistics})
     for split, values in summary.items():
-        masks = "no masks" if config.is_online else _MASKS.format(**values)
+        masks = "masked in training" if config.is_online else _MASKS.format(**values)
+        if share := values["label_1_share"]:
+            masks += f", {share:.1%} with label 1"
         unit = "words" if config.has_words else "sentences"
         print(_SUMMARY.format(split=split, masks=masks, unit=unit, **values))
-        for name, counts in values.items():
-            if isinstance(counts, dict):
-                listed = ", ".join(f"{number:,} {key}" for key, number in counts.items())
-                print(f"  {name.replace('_', ' ')}: {listed}")
     if num_left_out is not None:
         print(f"{num_left_out:,} duplicates left out.")
     if number := sum(values.get("alone", 0) for values in summary.values()):
@@ -187,7 +185,7 @@ def _write_manifest(
 _SUMMARY = (
     "{split}: {documents:,} documents, {sentences:,} {unit}, {tokens:,} tokens "
     "({unknown_rate:.2%} unknown) -> {examples:,} examples of {mean_length:.0f} tokens on "
-    "average; {truncated_rate:.1%} truncated, {masks}, {label_1_share:.1%} with label 1"
+    "average; {truncated_rate:.1%} truncated, {masks}"
 )
 _MASKS = (
     "{mask_rate:.1%} to predict ({masked_share:.1%} [MASK], {kept_share:.1%} kept, "

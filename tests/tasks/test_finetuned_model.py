@@ -78,7 +78,7 @@ def test_the_steps_of_a_recipe_are_for_the_published_data(
 
 def test_a_run_evaluates_and_saves_once_in_a_pass(capsys):
     assert fit("rte", 320).eval_steps == 10
-    assert "eval_steps is 10, one pass, instead of 100." in capsys.readouterr().err
+    assert "eval_steps is 10 (one epoch) instead of 100." in capsys.readouterr().err
     assert fit("rte", 320, "eval_steps=300").eval_steps == 300
     assert fit("rte", 320, "eval_steps=0").eval_steps == 0
     assert fit("rte", 3).eval_steps == fit("rte", 3).save_checkpoints_steps == 1
@@ -148,7 +148,7 @@ _SMALL = ("albert.hidden_size=256", "albert.num_attention_heads=4")
 )
 def test_without_a_recipe_the_learning_rate_is_that_of_the_models_size(overrides, rate, capsys):
     assert settings(*overrides, recipe="none").learning_rate == rate
-    assert (f"learning_rate is {rate}, for " in capsys.readouterr().err) == (rate != 0.25)
+    assert (f"learning_rate is {rate} by default for " in capsys.readouterr().err) == (rate != 0.25)
 
 
 def test_a_checkpoint_without_a_run_is_evaluated_in_float32(vocabulary, tmp_path):

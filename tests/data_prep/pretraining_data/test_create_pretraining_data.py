@@ -170,7 +170,7 @@ def test_bad_settings(changes, message):
 @pytest.mark.parametrize("task", ["sop", "none"])
 def test_online_records_hold_the_text_once_and_no_masks(create, vocabulary_dir, capsys, task):
     online = create("online", masking="online", dupe_factor=1, sentence_task=task)
-    assert "no masks" in capsys.readouterr().out
+    assert "masked in training" in capsys.readouterr().out
     static = create("static", dupe_factor=1, sentence_task=task)
     name = "train-00000-000-00.tfrecord"
     raw = tf.data.TFRecordDataset([str(online / name)]).batch(10_000).get_single_element()
