@@ -11,7 +11,7 @@ from albert_tf.errors import name_programs, suggest
 
 # A link in a clone, a folder in the wheel.
 PROGRAMS = Path(__file__).parent / "bin"
-# The programs in Python, by what they are for.
+# The Python programs, by purpose.
 STAGES = {
     "Text and records": (
         "data",
@@ -33,7 +33,7 @@ STAGES = {
     ),
     "Answers and scores": ("predict", "score", "demo", "serve"),
 }
-# Words that users expect to be programs.
+# Names that users expect to be programs.
 _WORDS = {
     "fill_mask": "predict",
     "classify": "predict",
@@ -47,7 +47,7 @@ _WORDS = {
 
 
 def main() -> None:
-    """Runs the program that the first argument names, with the others as its flags."""
+    """Runs the program in the first argument, with the other arguments as its flags."""
     programs = [name for names in STAGES.values() for name in names]
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     sys.argv[0] = str(PROGRAMS / name)

@@ -12,7 +12,7 @@ from albert_tf.settings import Probability, setting
 
 SHARING = ("all", "attention", "ffn", "none")
 ACTIVATIONS = ("gelu", "relu", "tanh", "linear", "gelu_erf")
-# Keys of published files that no program ever read, with their values; the published
+# Keys in published files that no program ever read, with their values; the published
 # `run_pretraining` requires the first.
 DEAD_KEYS: dict[str, Any] = {
     "net_structure_type": 0,
@@ -21,11 +21,11 @@ DEAD_KEYS: dict[str, Any] = {
     "down_scale_factor": 1,
     "layers_to_keep": [],
 }
-# What `transformers` calls the models that are read here.
+# transformers' names of the models that can be read here.
 MODEL_TYPES = ("albert", "bert")
-# Fields that no other program knows.
+# Fields that no other program has.
 OWN_KEYS = ("cross_layer_sharing",)
-# The key of a file that says that a head of one output gives a number; it is no field either.
+# The key in a file for a head whose single output is a number; it is not a field.
 PROBLEM_TYPE, REGRESSION = "problem_type", "regression"
 
 
@@ -35,14 +35,14 @@ class AlbertConfig:
 
     vocab_size: int = setting("number of tokens", 30000)
     embedding_size: int = setting(
-        "E; if it equals `hidden_size` there is no mapping between the two (BERT)", 128
+        "E; if it equals `hidden_size`, there is no mapping between the two (BERT)", 128
     )
     hidden_size: int = setting("D", 768)
     num_hidden_layers: int = setting("steps through the encoder", 12)
     num_hidden_groups: int = setting(
-        "sets of weights that the steps share; 1 in every published model", 1
+        "sets of weights that the steps share; 1 in all published models", 1
     )
-    inner_group_num: int = setting("blocks a step runs, one after the other", 1)
+    inner_group_num: int = setting("blocks per step, in sequence", 1)
     cross_layer_sharing: str = setting(
         "what a group shares: `all` in ALBERT, `none` in BERT", "all", choices=SHARING
     )
@@ -54,20 +54,28 @@ class AlbertConfig:
         choices=ACTIVATIONS,
     )
     hidden_dropout_prob: Probability = setting(
-        "after the embeddings, the attention output and the feed-forward output", 0.0
+        "dropout after the embeddings, the attention output and the feed-forward output", 0.0
     )
-    attention_probs_dropout_prob: Probability = setting("on the attention probabilities", 0.0)
-    classifier_dropout_prob: Probability = setting("on the pooled output, in task heads", 0.1)
+    attention_probs_dropout_prob: Probability = setting(
+        "dropout on the attention probabilities", 0.0
+    )
+    classifier_dropout_prob: Probability = setting(
+        "dropout on the pooled output, in task heads", 0.1
+    )
     max_position_embeddings: int = setting("longest sequence", 512)
     type_vocab_size: int = setting("number of segments", 2)
-    initializer_range: float = setting("standard deviation of the truncated normal", 0.02)
+    initializer_range: float = setting(
+        "standard deviation of the initial truncated normal distribution", 0.02
+    )
 
     def __post_init__(self) -> None:
         settings.check(self)
         size, n = self.hidden_size, self.num_attention_heads
         require(size % n == 0, f"hidden_size {size} is not a multiple of num_attention_heads {n}.")
         layers, groups = self.num_hidden_layers, self.num_hidden_groups
-        require(groups <= layers, f"num_hidden_groups {groups} is over num_hidden_layers {layers}.")
+        require(
+            groups <= layers, f"num_hidden_groups {groups} is more than num_hidden_layers {layers}."
+        )
 
     @property
     def is_bert(self) -> bool:
@@ -80,14 +88,14 @@ class AlbertConfig:
         return self.num_hidden_layers * self.inner_group_num
 
     def group_of_step(self, kind: str) -> tuple[int, ...]:
-        """The set of weights of each step's `attention` or `ffn` (paper, sections 3.1 and 4.5)."""
+        """Returns the set of weights for each step's `attention` or `ffn` (paper, 3.1 and 4.5)."""
         steps = self.num_hidden_layers
         groups = self.num_hidden_groups if self.cross_layer_sharing in ("all", kind) else steps
         # Whole numbers: the published int(step / steps * groups) is off by one for some sizes.
         return tuple(step * groups // steps for step in range(steps))
 
     def num_groups(self, kind: str) -> int:
-        """How many sets of weights the `attention` or `ffn` of the steps have."""
+        """Returns the number of sets of weights for the `attention` or `ffn` of the steps."""
         return self.group_of_step(kind)[-1] + 1
 
 
@@ -127,6 +135,6 @@ PRESETS: dict[str, AlbertConfig] = {
 
 
 def preset(name: str) -> AlbertConfig:
-    """A preset by its name; `UserError`, which lists them, if there is none."""
+    """Returns a preset by name; raises `UserError`, with the list, for an unknown name."""
     require(name in PRESETS, f"unknown preset {name!r}. Known: {', '.join(PRESETS)}.")
     return PRESETS[name]

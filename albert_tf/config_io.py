@@ -22,9 +22,9 @@ _PACKAGED = [os.path.join(x, "configs") for x in (_HERE, os.path.dirname(_HERE))
 
 
 def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "config") -> T:
-    """Builds a config from JSON values; a nested one may be an object or the name of a preset.
+    """Builds a config from JSON values; a nested config may be an object or the name of a preset.
 
-    Raises `UserError` for an unknown key (names the nearest one, or lists all), a missing one, or
+    Raises `UserError` for an unknown key (with the nearest one, or the list), a missing one, or
     the first wrong value.
     """
     require(isinstance(values, Mapping), f"{where} does not hold a JSON object.")
@@ -44,7 +44,7 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "config") ->
 
 
 def _to_value(kind: Any, value: Any, where: str) -> Any:
-    """Returns a JSON value with the configs within it; `settings.check` checks all others."""
+    """Converts a JSON value and its nested configs; `settings.check` checks everything else."""
     if typing.get_origin(kind) is tuple and isinstance(value, list):
         each = typing.get_args(kind)[0]
         return tuple(_to_value(each, x, f"{where} {n}") for n, x in enumerate(value, 1))
@@ -55,13 +55,13 @@ def _to_value(kind: Any, value: Any, where: str) -> Any:
 
 
 def find_packaged(name: str) -> str:
-    """Returns the path of a file of `configs/`, or the name if there is none."""
+    """Returns the path of a file in `configs/`, or the name if there is none."""
     paths = (os.path.join(folder, name) for folder in _PACKAGED)
     return next(filter(os.path.exists, paths), name)
 
 
 def find_file(path: str) -> str:
-    """Returns the path of a config: a file, or the name of one of the project's, `tiny_english`."""
+    """Returns the path of a config: a file, or a name from `configs/`, such as `tiny_english`."""
     if os.path.basename(path) != path or os.path.exists(path):
         return path
     found = find_packaged(f"{path.removesuffix('.json')}.json")
@@ -69,17 +69,17 @@ def find_file(path: str) -> str:
 
 
 def read_file(path: str) -> dict[str, Any]:
-    """Returns the fields in a config file, as of `find_file`, or in `run.json` of a run."""
+    """Returns the fields in a config file (see `find_file`), or in a run's `run.json`."""
     values = files.read_object(find_file(path), "--config")
     inner = values.get("config")
     return inner if isinstance(inner, dict) else values
 
 
 def load(cls: type[T], path: str | None, overrides: Sequence[str] = (), defaults: Any = None) -> T:
-    """`defaults`, then the JSON file at `path`, then overrides: `albert.num_hidden_layers=2`.
+    """Loads `defaults`, then the JSON file at `path`, then overrides: `albert.num_hidden_layers=2`.
 
-    `path` is as of `read_file`. Without `defaults`, which know better, the warm-up of a packaged
-    config, and of the class, is as of `scale_warmup`.
+    `path` is as in `read_file`. Unless `defaults` are given, `scale_warmup` adapts the warm-up of
+    a packaged config or of the class.
     """
     values = read_file(path) if path else {}
     if defaults is None:
@@ -97,7 +97,7 @@ def load(cls: type[T], path: str | None, overrides: Sequence[str] = (), defaults
 
 
 def scale_warmup(packaged: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, int]:
-    """Returns the warm-up, in proportion, if the user changes only `num_train_steps`; else {}.
+    """Returns a proportional warm-up if the user changes only `num_train_steps`; else {}.
 
     `packaged` are the fields of a packaged config, `own` the fields that the user sets.
     """
@@ -109,7 +109,7 @@ def scale_warmup(packaged: Mapping[str, Any], own: Mapping[str, Any]) -> dict[st
     if steps == old or own.keys() & {"num_warmup_steps", "warmup_proportion"}:
         return {}
     scaled = warmup * steps // old
-    logging.info(f"num_warmup_steps is {scaled}, as {warmup} are for {old:,} updates.")
+    logging.info(f"num_warmup_steps is {scaled}, in proportion to {warmup} for {old:,} updates.")
     return {"num_warmup_steps": scaled}
 
 
@@ -120,9 +120,9 @@ def _merge(one: Any, other: Any) -> Any:
 
 
 def parse(override: str) -> tuple[str, Any]:
-    """`key=value` -> the key, and the value: JSON, numbers with commas between them, or a word."""
+    """`key=value` -> the key, and the value: JSON, comma-separated numbers, or a plain string."""
     name, equals, text = override.partition("=")
-    require(bool(equals), f"--set: {override!r} is not of the form key=value.")
+    require(bool(equals), f"--set: {override!r} does not have the form key=value.")
     if re.fullmatch(r"[\d.]+(,[\d.]+)+", text):
         text = f"[{text}]"
     try:

@@ -1,10 +1,10 @@
-"""Files, local or remote (gs://...). No half-written file ever bears its final name.
+"""Files, local or remote (gs://...). A half-written file never has its final name.
 
-What a function here has written is on the disk when it returns: it survives a loss of power. A
-store of objects keeps what it has accepted.
+What a function here has written is on disk when it returns, so it survives a power failure. An
+object store keeps what it has accepted.
 
-Checksums of formats that have none: a JSON object that is written while its folder lives holds its
-own (`seal`); a folder that appears as a whole has `sha256.json`, {name: hash}.
+Checksums for formats that have none: a JSON object that is written into an existing folder holds
+its own (`seal`); a folder that appears as a whole has `sha256.json`, {name: hash}.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is in a store of objects (gs://...), not on a disk."""
+    """Whether a path is in an object store (gs://...), not on a disk."""
     return "://" in path
 
 
@@ -44,19 +44,19 @@ def expand(patterns: Sequence[str], name: str) -> list[str]:
         matches = glob(pattern)
         require(bool(matches), describe_missing(pattern, name))
         expanded.update(dict.fromkeys(matches))
-    require(bool(expanded), f"{name}: name at least one file.")
+    require(bool(expanded), f"{name}: pass at least one file.")
     return list(expanded)
 
 
 def glob(pattern: str) -> list[str]:
-    """Returns the files, without folders, that match a glob or have that name, sorted."""
-    # TensorFlow's glob puts "./" before a name, but not if the pattern has no wildcard.
+    """Returns the sorted files, without folders, that match a glob or have that name."""
+    # TensorFlow's glob adds "./" to a name, but not if the pattern has no wildcard.
     paths = tf.io.gfile.glob(pattern) or ([pattern] if tf.io.gfile.exists(pattern) else [])
     return sorted(x.removeprefix("./") for x in paths if not tf.io.gfile.isdir(x))
 
 
 def describe_missing(pattern: str, name: str) -> str:
-    """Returns the sentence that no file matches a glob, and the remedy if it is known."""
+    """Returns the message that no file matches a glob, with a hint if possible."""
     folder, remedy = os.path.dirname(pattern), ""
     if os.path.isdir(pattern):
         remedy = " It is a folder: pass the files in it."
@@ -65,7 +65,7 @@ def describe_missing(pattern: str, name: str) -> str:
     elif hint := suggest_path(pattern):
         remedy = f" {hint}"
     elif not os.path.isabs(pattern) and not is_remote(pattern):
-        remedy = f" It is looked for in {os.getcwd()!r}."
+        remedy = f" Searched in {os.getcwd()!r}."
     return f"{name}: no file matches {pattern!r}.{remedy}"
 
 
@@ -79,9 +79,9 @@ def suggest_path(path: str) -> str:
 
 @contextlib.contextmanager
 def replacing(path: str) -> Iterator[str]:
-    """Yields a temporary name beside `path`; renames it on success, removes it on failure.
+    """Yields a temporary name next to `path`; renames it on success, removes it on failure.
 
-    The name is never used twice: the same command may run twice at once, even on two machines.
+    The name is unique: the same command may run twice at once, even on two machines.
     """
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     try:
@@ -89,7 +89,7 @@ def replacing(path: str) -> Iterator[str]:
         rename_synced(temporary, path)
         sync(os.path.dirname(path))
     except BaseException:
-        with contextlib.suppress(tf.errors.OpError):  # not there, or the disk fails here, too
+        with contextlib.suppress(tf.errors.OpError):  # does not exist, or the disk fails here, too
             tf.io.gfile.remove(temporary)
         raise
 
@@ -100,20 +100,20 @@ def is_temporary(name: str) -> bool:
 
 
 def rename_synced(old: str, new: str) -> None:
-    """Renames a file whose content is on the disk by then; the new name may not be (`sync`)."""
+    """Renames a file after its content is on disk; the new name itself may not be (`sync`)."""
     sync(old)
     tf.io.gfile.rename(old, new, overwrite=True)
 
 
 def sync(path: str) -> None:
-    """Returns when the content of a local file, or the names in a local folder, are on the disk."""
+    """Waits until the content of a local file, or the names in a local folder, are on disk."""
     if is_remote(path):
         return
     descriptor = os.open(path or ".", os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # a file system that syncs no folders
+        if error.errno != errno.EINVAL:  # a file system that cannot sync folders
             raise
     finally:
         os.close(descriptor)
@@ -139,9 +139,9 @@ def write_json(path: str, value: Any) -> None:
 
 
 def read_bytes(path: str, name: str) -> bytes:
-    """Returns the content of a file, without a byte order mark of UTF-8.
+    """Returns the content of a file, without a UTF-8 byte order mark.
 
-    `name` is that of the thing, for the error message.
+    `name` describes the file in the error message.
     """
     refuse_endless(path, name)
     try:
@@ -150,7 +150,7 @@ def read_bytes(path: str, name: str) -> bytes:
     except tf.errors.NotFoundError:
         raise UserError(f"{name}: there is no file {path!r}.") from None
     except tf.errors.FailedPreconditionError as error:
-        if find_remedy(error):  # a store that does not answer
+        if find_remedy(error):  # an object store that does not answer
             raise
         raise UserError(f"{name}: {path!r} is a folder, not a file.") from None
 
@@ -162,20 +162,20 @@ def read_json(path: str, name: str) -> Any:
 def read_as(path: str, kind: type[T], name: str = "") -> T:
     """Reads a JSON file as a struct or another type that `msgspec` knows.
 
-    Raises `UserError`, a line with the path of the first wrong field, if it does not fit, or if its
-    hash is another; files without one are read as they are.
+    Raises `UserError`, in one line with the path of the first wrong field, if it does not fit, or
+    if its hash is wrong; files without a hash are accepted.
     """
     return parse_as(read_bytes(path, name or os.path.basename(path)), kind, path)
 
 
 def parse_as(content: bytes, kind: type[T], path: str) -> T:
-    """Returns JSON as a type, as `read_as` does; `path` is the file from which it comes."""
+    """Parses JSON as a type, as `read_as` does; `path` is its file."""
     try:
         value = parse_json(content, path, os.path.basename(path))
         if isinstance(value, dict) and (digest := value.pop(SEAL, None)):
             require(
                 digest == _hash_values(value),
-                f"{path} is damaged: it does not have its own {SEAL}. Restore it; remove that "
+                f"{path} is damaged: it does not match its {SEAL}. Restore it; remove that "
                 "entry if you have changed the file yourself.",
             )
         return msgspec.convert(value, kind)
@@ -184,21 +184,21 @@ def parse_as(content: bytes, kind: type[T], path: str) -> T:
 
 
 def read_object(path: str, name: str) -> dict[str, Any]:
-    """Reads a JSON object; `UserError` for another value."""
+    """Reads a JSON object; `UserError` for other values."""
     value = read_json(path, name)
     require(isinstance(value, dict), f"{path} does not hold a JSON object. Use the original file.")
     return value
 
 
 def find_object(path: str, name: str) -> dict[str, Any]:
-    """Reads a JSON object; an empty one if there is no file."""
+    """Reads a JSON object; empty if there is no file."""
     return read_object(path, name) if tf.io.gfile.exists(path) else {}
 
 
 def read_log(folder: str, name: str) -> list[dict[str, Any]]:
-    """Returns the objects of JSON lines in a file of a folder, none if it is not there.
+    """Returns the objects of JSON lines in a file of a folder; empty if there is no file.
 
-    A line that is damaged, as a full disk cuts it short, is no reason to have no others.
+    Skips damaged lines, which a full disk can leave.
     """
     path = os.path.join(folder, name)
     records: list[dict[str, Any]] = []
@@ -218,7 +218,7 @@ def parse_json(content: bytes, path: str, name: str) -> Any:
 
 def to_json(value: Any) -> bytes:
     """Returns a JSON value, or a struct, as the content of a file."""
-    # Strings may be of a class of their own.
+    # Strings may be instances of a subclass.
     to_builtins = functools.partial(msgspec.to_builtins, enc_hook=str.__str__)
     return (json.dumps(value, indent=2, ensure_ascii=False, default=to_builtins) + "\n").encode()
 
@@ -229,7 +229,7 @@ def write_sealed(path: str, value: Any) -> None:
 
 def seal(value: Any) -> dict[str, Any]:
     """Returns a struct or a JSON object with the SHA-256 of its values, which `read_as` checks."""
-    values = json.loads(to_json(value))  # tuples become lists, and all keys strings
+    values = json.loads(to_json(value))  # tuples become lists, and all keys become strings
     return {**values, SEAL: _hash_values(values)}
 
 
@@ -247,27 +247,27 @@ def hash_file(path: str) -> str:
 
 
 def list_files(folder: str) -> list[str]:
-    """The paths of all files in a folder and below, from there, sorted."""
+    """The sorted relative paths of all files in a folder and below."""
     paths = (os.path.join(x, name) for x, _, names in tf.io.gfile.walk(folder) for name in names)
     return sorted(os.path.relpath(path, folder) for path in paths)
 
 
 def write_hashes(folder: str, names: Iterable[str], **later: bytes) -> None:
-    """Writes `sha256.json`: {name: hash} of these files of a folder, and of those to come."""
+    """Writes `sha256.json`: {name: hash} of the given files of a folder, and of `later`."""
     hashes = {x: hash_file(os.path.join(folder, x)) for x in names if x not in later}
     hashes |= {name: hashlib.sha256(content).hexdigest() for name, content in later.items()}
     write_json(os.path.join(folder, HASHES), dict(sorted(hashes.items())))
 
 
 def check_hashes(folder: str) -> None:
-    """Raises `UserError` if a file differs from its hash in `sha256.json`, where there is one."""
+    """Raises `UserError` if a file does not match its hash in `sha256.json`, if there is one."""
     path = os.path.join(folder, HASHES)
     for name, expected in find_object(path, HASHES).items():
         file = os.path.join(folder, name)
         if not tf.io.gfile.exists(file) or tf.io.gfile.isdir(file):
-            raise UserError(f"there is no file {file!r}, of which {path} has the hash. Restore it.")
+            raise UserError(f"there is no file {file!r}, but {path} has its hash. Restore it.")
         if hash_file(file) != expected:
             raise UserError(
-                f"{file} is damaged: it does not have the hash of {HASHES}. Restore it; remove "
+                f"{file} is damaged: it does not match its hash in {HASHES}. Restore it; remove "
                 f"{path} if you have changed the file yourself."
             )

@@ -1,4 +1,4 @@
-"""Folders, local or remote: made as a whole, and locked while a process fills them."""
+"""Folders, local or remote: created as a whole, and locked while a process fills them."""
 
 import contextlib
 import errno
@@ -14,20 +14,20 @@ from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError
 
 LOCK = ".lock"
-# What the system says of a file system without locks.
+# The system's errors on a file system without locks.
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EIO}
-# Files by which readers and servers know a folder.
+# Files by which readers and servers recognize a folder.
 _TELLS_COMPLETE = re.compile(r"(.*/)?(saved_model\.pb|model\.xml|manifest\.json|.*\.index)")
 
 
 def refuse_existing(folder: str, prefix: str = "") -> None:
-    """Raises `UserError`, which begins with `prefix`, if the folder is there."""
+    """Raises `UserError`, starting with `prefix`, if the folder exists."""
     if tf.io.gfile.exists(folder):
-        raise UserError(f"{prefix}{folder} exists. Remove it, or name another folder.")
+        raise UserError(f"{prefix}{folder} already exists. Remove it, or use another folder.")
 
 
 def make(path: str) -> list[pathlib.Path]:
-    """Makes a folder and its missing parents; returns the new ones, if on a disk."""
+    """Creates a folder and its missing parents; returns the new ones, if on a disk."""
     if files.is_remote(path):
         tf.io.gfile.makedirs(path)
         return []
@@ -43,8 +43,8 @@ def make(path: str) -> list[pathlib.Path]:
 def replacing(path: str) -> Iterator[str]:
     """Yields an empty folder; renames it to `path` on success, removes it on failure.
 
-    A failure leaves no parents either. On a disk, what killed processes left of the same path is
-    removed. Raises `tf.errors.OpError` if `path` already exists.
+    A failure also removes new parents. On a disk, it removes what killed processes left for the
+    same path. Raises `tf.errors.OpError` if `path` already exists.
     """
     path = path.rstrip("/")
     parent = place = os.path.dirname(path)
@@ -67,7 +67,7 @@ def replacing(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _making_locked(folder: str, siblings: re.Pattern) -> Iterator[None]:
-    """Makes a folder; on a disk it is locked, and `siblings` that nobody has locked are removed."""
+    """Creates a folder; on a disk, locks it and removes `siblings` that are not locked."""
     if files.is_remote(folder):
         tf.io.gfile.makedirs(folder)
         yield
@@ -86,14 +86,14 @@ def _making_locked(folder: str, siblings: re.Pattern) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locking(path: str, *, waits: bool = False) -> Iterator[bool]:
-    """Within, this process has the lock of a file; yields False on a file system without locks.
+    """Holds the lock of a file; yields False on a file system without locks.
 
-    The system drops the lock with the process, however that ends. Raises `TimeoutError` if
+    The system releases the lock when the process ends, however it ends. Raises `TimeoutError` if
     another process has it, unless it `waits`.
     """
-    import filelock  # in 30 ms, which not every program needs
+    import filelock  # takes 30 ms; not every program needs it
 
-    # A lock that is a mere file would outlive its process.
+    # A lock that is only a file would outlive its process.
     lock = filelock.FileLock(path, timeout=-1 if waits else 0, fallback_to_soft=False)
     try:
         lock.acquire()
@@ -102,7 +102,7 @@ def _locking(path: str, *, waits: bool = False) -> Iterator[bool]:
             raise
     with contextlib.ExitStack() as stack:
         stack.callback(lock.release)
-        # First: a process that waits for this very file looks whether it is gone.
+        # First, because a process that waits for this file checks whether it is gone.
         stack.callback(_remove_quietly, path)
         yield lock.is_locked
 
@@ -113,10 +113,10 @@ def _remove_quietly(path: str) -> None:
 
 
 def _rename_folder(old: str, new: str) -> None:
-    """Gives a folder another name, which is not there yet.
+    """Renames a folder; the new name must not exist.
 
-    A store has no folders to rename: the files are copied one after the other. The hashes come
-    first, so that readers notice what is missing, and last what tells that a folder is complete.
+    An object store has no folders to rename: files are copied one by one. The hashes come first, so
+    that readers notice missing files, and the file that marks a complete folder comes last.
     """
     if not files.is_remote(new):
         tf.io.gfile.rename(old, new)
@@ -136,10 +136,10 @@ def _rename_folder(old: str, new: str) -> None:
 
 @contextlib.contextmanager
 def locking(path: str, lock: str = LOCK, *, waits: bool = False) -> Iterator[None]:
-    """Within, no second process takes this lock of the folder, which is made if need be.
+    """Holds this lock of the folder, which is created if needed.
 
-    Remote stores (gs://...) and file systems without locks have none: there a second process goes
-    unnoticed. A folder that was made and is empty is removed again.
+    Object stores (gs://...) and some file systems have no locks: there a second process goes
+    unnoticed. A folder that was created and is still empty is removed again.
 
     Raises `UserError` unless it `waits` for the other process.
     """
@@ -157,19 +157,19 @@ def locking(path: str, lock: str = LOCK, *, waits: bool = False) -> Iterator[Non
             except TimeoutError:
                 raise UserError(
                     f"{path} is in use by another process. Wait until it has ended, stop it, or "
-                    "take another folder."
+                    "use another folder."
                 ) from None
         yield
 
 
 def _remove_empty(folders: Iterable[pathlib.Path]) -> None:
-    with contextlib.suppress(OSError):  # a folder that is not empty, or is gone
+    with contextlib.suppress(OSError):  # the folder is not empty, or gone
         for folder in folders:
             folder.rmdir()
 
 
 def _sync_tree(folder: str) -> None:
-    """Syncs all that lies in a folder, and the folder."""
+    """Syncs everything in a folder, and the folder itself."""
     for parent, _, names in tf.io.gfile.walk(folder) if not files.is_remote(folder) else ():
         for name in names:
             files.sync(os.path.join(parent, name))
@@ -177,7 +177,7 @@ def _sync_tree(folder: str) -> None:
 
 
 def remove_temporaries(folder: str) -> None:
-    """Removes what killed processes left in a local folder, which this process has locked."""
+    """Removes what killed processes left in a local folder that this process has locked."""
     for name in (
         () if files.is_remote(folder) else filter(files.is_temporary, files.list_files(folder))
     ):

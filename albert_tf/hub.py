@@ -11,12 +11,12 @@ from albert_tf import lazy_tensorflow as tf
 from albert_tf.config import MODEL_TYPES
 from albert_tf.errors import UserError, find_remedy, reason, require, require_choice
 
-# A repository, perhaps with a file of weights in it and a revision.
+# A repository, optionally with a weights file and a revision.
 _NAME = re.compile(
     r"(?P<name>[A-Za-z0-9][\w.-]*/[\w.-]+)(/(?P<file>[\w.-]+\.(?:bin|h5)))?(@(?P<revision>.+))?",
     re.ASCII,
 )
-# The files that the formats read; folders with a number belong to sentence-transformers.
+# The files that the formats read; numbered folders belong to sentence-transformers.
 _SETTINGS = [
     "config*.json", "modules.json", "sentence_*_config.json", "[0-9]_*/*.json", "*.index.json",
     "tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "*.model", "*.vocab",
@@ -25,18 +25,17 @@ _SETTINGS = [
 ]  # fmt: skip
 _CONFIGS = ["config.json", "0_Transformer/config.json"]
 _SAFETENSORS = ["model*.safetensors", "[0-9]_*/model*.safetensors"]
-KERAS_HUB = "is a preset of Keras Hub, which is not read. Use the model's folder of Hugging Face."
+KERAS_HUB = "is a preset of Keras Hub, which cannot be read. Use the model's Hugging Face folder."
 
 
 def resolve(source: str) -> str:
-    """Returns the local path of a checkpoint; downloads a repository, once.
+    """Returns the local path of a checkpoint; downloads a repository only once.
 
-    A name is OWNER/NAME or OWNER/NAME@REVISION, of which weights are read as safetensors. Others
-    (.bin, .h5) are read where their file is named: OWNER/NAME/pytorch_model.bin. What exists here
-    has precedence, but not over hf://OWNER/NAME or https://huggingface.co/OWNER/NAME. Other URLs
-    stay as they are.
+    A name is OWNER/NAME or OWNER/NAME@REVISION, with weights in safetensors. Other weights (.bin,
+    .h5) are read if the file is given: OWNER/NAME/pytorch_model.bin. Local paths have precedence,
+    but not over hf://OWNER/NAME or https://huggingface.co/OWNER/NAME. Other URLs stay unchanged.
 
-    Raises `UserError` if the download fails, or the repository has another model.
+    Raises `UserError` if the download fails, or the repository has an unsupported model.
     """
     name = re.sub(r"^(hf://|https://huggingface\.co/)", "", source)
     match = _NAME.fullmatch(name)
@@ -46,16 +45,16 @@ def resolve(source: str) -> str:
 
 
 def _fetch_repository(name: str, file: str | None, revision: str | None) -> str:
-    """Returns the folder of a commit in the cache, after it has checked that it is whole."""
+    """Returns the folder of a commit in the cache, after checking that it is complete."""
     from huggingface_hub import constants
 
     logging.info(f"there is no folder {name!r} here: looking for it at {constants.ENDPOINT}")
     stem, suffix = os.path.splitext(file or "")
     weights = [f"{stem}*{suffix}"] if file else _SAFETENSORS
-    folder = _fetch_files(name, revision, _CONFIGS, ": it is not a model that is read here.")
-    _check_config(folder, name)  # before gigabytes of another model
+    folder = _fetch_files(name, revision, _CONFIGS, ": it is not a model that can be read here.")
+    _check_config(folder, name)  # before downloading gigabytes of another model
     remedy = (
-        ". Use another repository or revision; pickled weights are read where they are named: "
+        ". Use another repository or revision; pickled weights are read if you pass the file: "
         f"{name}/pytorch_model.bin."
     )
     folder = _fetch_files(name, os.path.basename(folder), weights, remedy)  # of the same commit
@@ -70,8 +69,8 @@ def _fetch_repository(name: str, file: str | None, revision: str | None) -> str:
 def _fetch_files(name: str, revision: str | None, needed: list[str], remedy: str) -> str:
     """Downloads the settings and the files `needed`, patterns of which one must match.
 
-    Raises `UserError`, which ends with `remedy` if the repository has none of those, also for a
-    link of the cache that points nowhere.
+    Raises `UserError`, ending with `remedy`, if the repository has none of them, and for a broken
+    link in the cache.
     """
     import huggingface_hub
     from huggingface_hub.utils import filter_repo_objects
@@ -79,7 +78,7 @@ def _fetch_files(name: str, revision: str | None, needed: list[str], remedy: str
     patterns = [*_SETTINGS, *needed]
     try:
         folder = huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=patterns)
-    except Exception as error:  # of several libraries, which have no class in common
+    except Exception as error:  # from several libraries without a common class
         raise UserError(_explain(error, name, revision)) from None
     names = [*filter_repo_objects(files.list_files(folder), allow_patterns=patterns)]
     broken = [x for x in names if not os.path.exists(os.path.join(folder, x))]
@@ -87,7 +86,7 @@ def _fetch_files(name: str, revision: str | None, needed: list[str], remedy: str
         return folder
     try:
         listed = huggingface_hub.HfApi().list_repo_files(name, revision=os.path.basename(folder))
-    except Exception:  # without a network the repository may have one
+    except Exception:  # unknown without a network
         listed = needed
     lacking = (broken or needed)[0].replace("*", "")
     if broken or any(filter_repo_objects(listed, allow_patterns=needed)):
@@ -119,14 +118,14 @@ def _explain(error: Any, name: str, revision: str | None) -> str:
     if isinstance(cause, errors.RevisionNotFoundError):
         return f"{name} has no revision {revision!r} at {site}."
     if isinstance(cause, errors.HFValidationError):
-        return f"{start}, and no repository has such a name. Correct it."
+        return f"{start}, and a repository cannot have such a name. Correct it."
     if isinstance(cause, errors.RepositoryNotFoundError) or status in (401, 403):
         return f"{start}, and {site} shows you no such repository. Correct the name, or {login}."
-    remedy = find_remedy(cause) or "Run it again with a network: what has come is kept."
+    remedy = find_remedy(cause) or "Run it again with a network: downloaded files are kept."
     remedy = files.suggest_path(name) or remedy
     return (
-        f"{name!r} is not here, or is incomplete in {constants.HF_HUB_CACHE}, and {site} is out of "
-        f"reach ({reason(cause)}). {remedy}"
+        f"{name!r} is not here, or is incomplete in {constants.HF_HUB_CACHE}, and {site} cannot be "
+        f"reached ({reason(cause)}). {remedy}"
     )
 
 
@@ -138,9 +137,9 @@ def push(folder: str, name: str, *, private: bool) -> None:
         api = huggingface_hub.HfApi()
         url = api.create_repo(name, private=private, exist_ok=True)
         api.upload_folder(repo_id=url.repo_id, folder_path=folder)
-    except Exception as error:  # as of `snapshot_download`
+    except Exception as error:  # as from `snapshot_download`
         raise UserError(
-            f"{folder} is written, but not uploaded to {name} ({reason(error)}). Log in (`hf auth "
-            f"login`, or HF_TOKEN) with rights to that name, then: hf upload {name} {folder}"
+            f"{folder} was written, but not uploaded to {name} ({reason(error)}). Log in (`hf auth "
+            f"login`, or HF_TOKEN) with access to that name, then: hf upload {name} {folder}"
         ) from None
     logging.info(f"uploaded to {url}")

@@ -1,4 +1,4 @@
-"""TensorFlow, imported when it is first used: `--help` need not wait for it.
+"""TensorFlow, imported at first use, so that `--help` does not wait for it.
 
 from albert_tf import lazy_tensorflow as tf
 """
@@ -15,18 +15,18 @@ from typing import Any
 
 from albert_tf.errors import require
 
-# Keras and TensorFlow import these for wrappers and files of theirs that no program uses.
+# Keras and TensorFlow import these for wrappers and formats that no program here uses.
 UNUSED = ("PIL", "h5py", "matplotlib", "scipy", "sklearn")
 PACKS_ONCE = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
 XLA_FLAGS = "XLA_FLAGS"
 _YNN = "--xla_cpu_experimental_ynn_fusion_type"
-_KNOWS_YNN = "include/xla/backends/cpu/ynn_emitter.h"  # in the package of TensorFlow
+_KNOWS_YNN = "include/xla/backends/cpu/ynn_emitter.h"  # in TensorFlow's package
 
 
 def load(*, without: Collection[str] = ()) -> Any:
-    """Imports TensorFlow without its C++ notices, 7 lines that bury what a user has to read.
+    """Imports TensorFlow without its 7 lines of C++ notices, which bury the user's messages.
 
-    They come before `TF_CPP_MIN_LOG_LEVEL` is read, and with the first look for a GPU.
+    They come before `TF_CPP_MIN_LOG_LEVEL` is read, and with the first search for a GPU.
     The packages in `without`, such as `UNUSED`, count as missing meanwhile: 3.2 CPU seconds instead
     of 4.2, and 2.4 without garbage collection as well (medians of 3 imports in turn).
     """
@@ -51,14 +51,14 @@ def load(*, without: Collection[str] = ()) -> Any:
         os.close(kept)
         for name in hidden:
             del sys.modules[name]
-        gc.freeze()  # a collection that searches these million objects takes 0.24 s
+        gc.freeze()  # a collection over these million objects takes 0.24 s
         if collects:
             gc.enable()
 
 
 def require_backend() -> None:
-    """Raises `UserError` if Keras computes with another library than TensorFlow, or would."""
-    name = os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # above ~/.keras/keras.json
+    """Raises `UserError` if Keras uses another backend than TensorFlow, or would."""
+    name = os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # overrides ~/.keras/keras.json
     if library := sys.modules.get("keras"):
         name = library.config.backend()
     remedy = "Set KERAS_BACKEND=tensorflow before the first import of Keras."
@@ -68,20 +68,20 @@ def require_backend() -> None:
 def turn_off_ynn() -> None:
     """Keeps XLA from fusing with YNNPACK on CPUs, which can crash (docs/research/decisions.md).
 
-    It changes XLA_FLAGS, which XLA reads at its first compilation; after that a warning says so. A
-    user who sets that flag decides. TensorFlow 2.20 ends the process at a flag that it lacks.
+    It changes XLA_FLAGS, which XLA reads at its first compilation; if that is over, it warns. A
+    flag that the user sets has precedence. TensorFlow 2.20 aborts the process at an unknown flag.
     """
-    spec = importlib.util.find_spec("tensorflow")  # imports nothing
+    spec = importlib.util.find_spec("tensorflow")  # does not import it
     folders = (spec and spec.submodule_search_locations) or ()
     given = os.environ.get(XLA_FLAGS, "")
-    if os.path.isfile(given):  # XLA reads its flags
+    if os.path.isfile(given):  # XLA reads flags from the file
         given = Path(given).read_text()
     if _YNN in given or not any((Path(folder) / _KNOWS_YNN).exists() for folder in folders):
         return
     os.environ[XLA_FLAGS] = f"{given} {_YNN}=".lstrip()
     if "tensorflow" in sys.modules and _has_compiled():
         warnings.warn(
-            "XLA compiled something before albert_tf was imported: its fusion with YNNPACK stays "
+            "XLA compiled something before albert_tf was imported: fusion with YNNPACK stays "
             f"on, and training may crash. Import albert_tf first, or set {XLA_FLAGS}={_YNN}=",
             RuntimeWarning,
             stacklevel=3,
@@ -89,7 +89,7 @@ def turn_off_ynn() -> None:
 
 
 def _has_compiled() -> bool:
-    """Returns whether XLA has started its threads, as Linux names them; else False."""
+    """Returns whether XLA's threads are running, by their names in Linux; else False."""
     with contextlib.suppress(OSError):  # a thread has ended
         threads = Path("/proc/self/task").glob("*/comm")
         return any("XLAEigen" in path.read_text() for path in threads)
@@ -97,15 +97,15 @@ def _has_compiled() -> bool:
 
 
 def pack_weights_once() -> None:
-    """Lets products on a CPU arrange their weights once, not at each call: short texts are faster.
+    """Packs weights for CPU products once, not at each call: faster for short texts.
 
-    Call it before TensorFlow is loaded, in a process that only predicts: TensorFlow does not see
-    new values of the weights any more.
+    Call it before TensorFlow is loaded, in a process that only predicts: TensorFlow no longer
+    notices new values of the weights.
     """
     os.environ.setdefault(PACKS_ONCE, "1")
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__path__":  # `from ... import` asks for it
+    if name == "__path__":  # requested by `from ... import`
         raise AttributeError(name)
     return getattr(load(), name)

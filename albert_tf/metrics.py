@@ -1,7 +1,7 @@
-"""Metrics of tasks with labels or numbers: pure, (targets, predictions) -> float, higher is better.
+"""Metrics for labels or numbers: pure, (targets, predictions) -> float, higher is better.
 
-The metrics of GLUE (Wang et al. 2019, table 1), RACE and several labels, from scikit-learn and
-scipy. `squad_metrics` scores answers in a text.
+The metrics of GLUE (Wang et al. 2019, table 1), RACE and multi-label tasks, from scikit-learn and
+scipy. `squad_metrics` scores answers to questions.
 """
 
 import warnings
@@ -9,21 +9,21 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy  # its parts, and scikit-learn in the functions, are imported when they are used
+import scipy  # its parts, and scikit-learn, are imported at first use
 
 from albert_tf.errors import UserError
 
 Metric = Callable[..., float]
 
 _LEVELS = ("middle", "high")
-# From 2,000 resamples the ends of a 95 % interval are known to about a twentieth of its width.
+# With 2,000 resamples, the ends of a 95 % interval are accurate to about a twentieth of its width.
 NUM_RESAMPLES = 2000
-# BCa needs one more evaluation for each example; beyond this its correction is too small to see.
+# BCa needs one more evaluation per example; beyond this size, its correction is negligible.
 _MAX_EXAMPLES_OF_BCA = 500
 
 
 class Counts(NamedTuple):
-    """How often a label is predicted rightly, predicted, and there; [N] or numbers."""
+    """How often a label is correctly predicted, predicted, and present; [N] or numbers."""
 
     correct: Any
     predicted: Any
@@ -31,7 +31,7 @@ class Counts(NamedTuple):
 
 
 def accuracy(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> float:
-    """The share of examples whose label is right."""
+    """The share of examples with the right label."""
     return float(np.mean(np.asarray(targets) == np.asarray(predictions)))
 
 
@@ -41,7 +41,7 @@ def f1(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> float:
     Raises `UserError` if there are not two labels.
     """
     if len(labels) != 2:
-        raise UserError(f"f1: needs two labels, not {len(labels)}. Take accuracy or matthews.")
+        raise UserError(f"f1: needs two labels, not {len(labels)}. Use accuracy or matthews.")
     is_target, is_predicted = (np.asarray(values) == labels[1] for values in (targets, predictions))
     import sklearn.metrics
 
@@ -49,7 +49,7 @@ def f1(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> float:
 
 
 def matthews(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> float:
-    """Matthews' correlation of labels, two or more; 0 if targets or predictions are all alike."""
+    """Matthews' correlation for two or more labels; 0 if targets or predictions are constant."""
     if _all_alike(targets) or _all_alike(predictions):
         return 0.0
     import sklearn.metrics
@@ -58,33 +58,33 @@ def matthews(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> floa
 
 
 def pearson(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> float:
-    """Pearson's correlation of numbers, or 0 where it is not defined."""
+    """Pearson's correlation of numbers, or 0 if it is undefined."""
     return _correlation(scipy.stats.pearsonr, targets, predictions)
 
 
 def spearman(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> float:
-    """Spearman's rank correlation of numbers, or 0 where it is not defined."""
+    """Spearman's rank correlation of numbers, or 0 if it is undefined."""
     return _correlation(scipy.stats.spearmanr, targets, predictions)
 
 
 def micro_f1(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> float:
-    """F1 of several labels, [N, C] bool each, over all of them together."""
+    """Multi-label F1, [N, C] bool each, over all labels together."""
     import sklearn.metrics
 
     return float(sklearn.metrics.f1_score(targets, predictions, average="micro", zero_division=0))
 
 
 def macro_f1(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> float:
-    """The mean over several labels of their F1, [N, C] bool each; 0 for one that is never there."""
+    """The mean F1 over labels, [N, C] bool each; 0 for a label that never occurs."""
     import sklearn.metrics
 
     return float(sklearn.metrics.f1_score(targets, predictions, average="macro", zero_division=0))
 
 
 def auc(targets: Any, probabilities: Any, labels: Sequence[Any] = ()) -> float:
-    """The mean over several labels of the area under their ROC curve, [N, C] each.
+    """The mean area under the ROC curve over labels, [N, C] each.
 
-    Labels that apply to all examples, or to none, do not count; 0 if there is no other.
+    Labels that apply to all or no examples do not count; 0 if there are no others.
     """
     import sklearn.metrics
 
@@ -101,7 +101,7 @@ METRICS = {metric.__name__: metric for metric in _FUNCTIONS}
 
 
 def precision_recall_f1(counts: Counts) -> tuple[float, float, float]:
-    """Returns the three, 0 where they are not defined, as seqeval and scikit-learn do."""
+    """Returns the three metrics, 0 if undefined, as in seqeval and scikit-learn."""
     correct, predicted, actual = (float(np.sum(column)) for column in counts)
     precision = correct / predicted if predicted else 0.0
     recall = correct / actual if actual else 0.0
@@ -109,14 +109,14 @@ def precision_recall_f1(counts: Counts) -> tuple[float, float, float]:
 
 
 def get(name: str) -> Metric:
-    """The metric of a name, (targets, predictions, labels by id) -> number; else `UserError`."""
+    """Returns a metric by name, (targets, predictions, labels by id) -> number; or `UserError`."""
     if name not in METRICS:
-        raise UserError(f"metric {name!r} is not known. Known: {', '.join(METRICS)}.")
+        raise UserError(f"metric {name!r} is unknown. Known: {', '.join(METRICS)}.")
     return METRICS[name]
 
 
 def find_level_rows(ids: Sequence[str]) -> dict[str, np.ndarray]:
-    """Returns the rows of each of RACE's levels in the data: "middle_accuracy", "high_accuracy".
+    """Returns the rows of each RACE level in the data: "middle_accuracy", "high_accuracy".
 
     The first question in the file high123.txt has the id "high123.txt-0".
     """
@@ -127,16 +127,16 @@ def find_level_rows(ids: Sequence[str]) -> dict[str, np.ndarray]:
 def compute_interval(
     statistic: Callable[[np.ndarray], float], rows: np.ndarray, *, seed: int
 ) -> tuple[float, float]:
-    """Computes the 95 % bootstrap interval of a statistic, which is computed from row numbers [N].
+    """Computes the 95 % bootstrap interval of a statistic that is a function of row numbers [N].
 
-    Bias-corrected and accelerated (Efron 1987) for few examples; percentiles for many, and where
-    the correction is not defined. Where all examples are right no resample has a wrong one, so the
-    lower end of a full score is Wilson's (1927).
+    Bias-corrected and accelerated (Efron 1987) for few examples; percentiles for many, and if the
+    correction is undefined. If all examples are right, no resample has a wrong one, so the lower
+    end of a perfect score is Wilson's (1927).
 
-    `rows` are the numbers of the rows that count. Raises `UserError` if they are fewer than two.
+    `rows` are the numbers of the rows that count. Raises `UserError` for fewer than two rows.
     """
     if len(rows) < 2:
-        raise UserError(f"a confidence interval needs two examples or more, not {len(rows)}.")
+        raise UserError(f"a confidence interval needs at least two examples, not {len(rows)}.")
     methods = ("BCa", "percentile") if len(rows) <= _MAX_EXAMPLES_OF_BCA else ("percentile",)
     for method in methods:
         with warnings.catch_warnings(), np.errstate(invalid="ignore"):
@@ -146,7 +146,7 @@ def compute_interval(
                 statistic,
                 vectorized=False,
                 n_resamples=NUM_RESAMPLES,
-                batch=100,  # the row numbers of all resamples of QQP would take 640 MB
+                batch=100,  # row numbers of all resamples of QQP would need 640 MB
                 method=method,
                 confidence_level=0.95,
                 rng=np.random.default_rng(seed),
@@ -161,16 +161,16 @@ def compute_interval(
 
 
 def find_best_cut(values: np.ndarray, scores: np.ndarray, lowest: float, highest: float) -> float:
-    """Returns the number between two neighbours among the values that divides them best.
+    """Returns the best cut between two adjacent values.
 
-    The values count as float32, in which models are served: equal ones are on one side of a cut.
-    Those up to the cut are below it. Of cuts that are equally good, that with most room wins.
+    Values are compared as float32, as in served models: equal values are on the same side of a cut.
+    Values up to the cut are below it. Among equally good cuts, the one in the widest gap wins.
 
     Args:
         values: [N], ascending.
-        scores: [N + 1], of the cuts before each value, and after the last.
-        lowest: of a cut before the first value it is the neighbour; NaN forbids that cut.
-        highest: of a cut after the last; NaN forbids that.
+        scores: [N + 1], the scores of the cuts before each value and after the last.
+        lowest: the lower neighbour of a cut before the first value; NaN forbids this cut.
+        highest: the upper neighbour of a cut after the last value; NaN forbids this cut.
     """
     edges = np.concatenate([[lowest], values, [highest]]).astype(np.float32)
     gaps = edges[1:] - edges[:-1]
@@ -183,9 +183,9 @@ def find_best_cut(values: np.ndarray, scores: np.ndarray, lowest: float, highest
 def _correlation(function: Callable[..., Any], targets: Any, predictions: Any) -> float:
     """A correlation that can always be compared.
 
-    It is not defined for constant values, for one example and for predictions that are not finite.
-    A network that gives them has learnt nothing, or has diverged, and scores 0: NaN is neither
-    above nor below any other score, so that such a checkpoint might be kept as the best.
+    It is undefined for constant values, a single example, and non-finite predictions. A network
+    with such predictions has learnt nothing, or has diverged, and scores 0: NaN is neither above
+    nor below any other score, so such a checkpoint could be kept as the best.
     """
     numbers = [np.asarray(values, np.float64) for values in (targets, predictions)]
     if any(_all_alike(values) or not np.isfinite(values).all() for values in numbers):

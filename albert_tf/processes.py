@@ -1,4 +1,4 @@
-"""Cores and signals of this process, and how another one ended."""
+"""Cores and signals of this process, and how another process ended."""
 
 import contextlib
 import os
@@ -9,23 +9,23 @@ from typing import Any
 
 
 def count_cores() -> int:
-    """Returns how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # not on every system
+    """Returns the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on all systems
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def describe_end(status: int) -> str:
-    """Returns the exit status of a process, or the signal that ended it: a status below 0."""
+    """Describes the exit status of a process; a negative status is the signal that ended it."""
     if status >= 0:
         return f"exit status {status}"
     name = next((x.name for x in signal.Signals if x == -status), f"signal {-status}")
-    return f"{name}, perhaps because memory ran out" if status == -signal.SIGKILL else name
+    return f"{name}, perhaps out of memory" if status == -signal.SIGKILL else name
 
 
 @contextlib.contextmanager
 def handling_signals(handler: Any, *numbers: int) -> Iterator[None]:
-    """Within, `handler` handles these signals (see `signal.signal`)."""
+    """Sets `handler` for these signals in its block (see `signal.signal`)."""
     with contextlib.ExitStack() as stack:
         for number in numbers:
             stack.callback(signal.signal, number, signal.signal(number, handler))
@@ -33,5 +33,5 @@ def handling_signals(handler: Any, *numbers: int) -> Iterator[None]:
 
 
 def cleaning_up() -> contextlib.AbstractContextManager[None]:
-    """Within, SIGTERM ends the program by way of whatever cleans up, as Ctrl-C does."""
+    """Makes SIGTERM in its block end the program with cleanup, like Ctrl-C."""
     return handling_signals(lambda number, _: sys.exit(128 + number), signal.SIGTERM)

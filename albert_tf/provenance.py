@@ -1,4 +1,4 @@
-"""Names where a model comes from, for logs and cards: without keys and folders of this machine."""
+"""Says where a model comes from, for logs and cards, without keys or local folders."""
 
 import os
 import re
@@ -7,12 +7,12 @@ import sys
 
 from albert_tf import files
 
-# Beside a file that was downloaded by its URL.
+# Next to a file that was downloaded from a URL.
 DOWNLOAD = "download.json"
 
 
 def find_name(path: str) -> str:
-    """Returns by which name or URL a local path was downloaded; of another path, itself."""
+    """Returns the name or URL from which a local path was downloaded, or the path itself."""
     if match := re.search(r"/models--(.+?)--([^/]+)/snapshots/([^/]+)", path):
         return "{}/{}@{}".format(*match.groups())
     note = os.path.join(os.path.dirname(path), DOWNLOAD)
@@ -20,17 +20,17 @@ def find_name(path: str) -> str:
 
 
 def strip_keys(text: str) -> str:
-    """Leaves out of the URLs in a text what may be a key: user, password, query and fragment.
+    """Removes possible keys from URLs in a text: user, password, query and fragment.
 
-    For logs, cards and files. What follows a ? is left out of web addresses alone: of other schemes
-    it is a pattern.
+    For logs, cards and files. The query is only removed from web addresses: in other schemes, ? is
+    part of a pattern.
     """
     text = re.sub(r"(https?://[^\s'\"?#]*)[?#][^\s'\"]*", r"\1", text)
     return re.sub(r"(\w://)[^\s'\"/]*@", r"\1", text)
 
 
 def describe_command() -> str:
-    """Returns the command of this process as a user types it, for logs and cards; without keys."""
+    """Returns this process's command as a user types it, without keys, for logs and cards."""
     path, *words = sys.argv
     folder, name = os.path.split(path)
     program = f"bin/{name}" if os.path.basename(folder) == "bin" else name
@@ -38,9 +38,9 @@ def describe_command() -> str:
 
 
 def name_for_card(path: str) -> str:
-    """Returns a path as a card names it, without the folders of this machine that hold it.
+    """Returns a path for a card, without local parent folders.
 
-    Of a checkpoint its run stays, too. What was downloaded has its name or URL.
+    For a checkpoint, the name of its run stays. Downloads keep their name or URL.
     """
     name = find_name(path)
     pattern = r"([^/]+/)?((best|kept)/)?model\.ckpt[^/]*$|[^/]+/*$"
@@ -49,7 +49,7 @@ def name_for_card(path: str) -> str:
 
 
 def command_for_card(command: str) -> str:
-    """Returns a command with its paths as `name_for_card` has them; values may be lists."""
+    """Returns a command with paths from `name_for_card`; values may be lists."""
     words = shlex.split(command)
     return shlex.join(
         re.sub(r"(?<![^=,])/[^,]+", lambda match: name_for_card(match[0]), word) for word in words

@@ -1,23 +1,23 @@
-"""Names of the files in the folder of a run, and the metrics of a split in it."""
+"""Names of the files in a run's folder, and the metrics of a split."""
 
 from typing import TypedDict
 
 # What a run was made with: a `RunRecord`.
 RUN = "run.json"
 METRICS_LOG = "metrics.jsonl"
-# The names that trackers have for the run.
+# The trackers' names for the run.
 TRACKERS = "trackers.json"
 # The commands that trained, and the page about the run.
 COMMANDS, REPORT = "commands.jsonl", "report.html"
 # The best checkpoint and its metrics.
 BEST, BEST_METRICS = "best", "metrics.json"
-# Which checkpoint of a run is taken where its folder is named.
+# The checkpoint that is used if the user passes the folder of a run.
 NEWEST = "newest"
 WHICH = (BEST, NEWEST)
-# Checkpoints that stay: `keep_every`.
+# Checkpoints that are never removed: `keep_every`.
 KEPT = "kept"
 EVALUATION = "evaluation.json"
-# Keys of `SplitMetrics`; and a threshold, of questions that may have no answer.
+# Keys of `SplitMetrics`, and the threshold for questions that may have no answer.
 THRESHOLDS, PATIENCE, NULL_ODDS = "thresholds", "patience", "null_odds"
 
 
@@ -35,12 +35,12 @@ class SplitMetrics(_SplitMetrics, total=False):
     """The scores of a model on a split, in `metrics-SPLIT.json`.
 
     Attributes:
-        checkpoint: that was evaluated; a copy of a model does not say it.
-        labels: {label: {metric: score}} of tasks with labels.
-        thresholds: tuned on dev: of several labels, or of null odds, for the F1 that is served.
-        patience: with heads after each layer, the one with which all is predicted.
-        teacher: of dev, its `source`, its score, and the `agreement` of the model with it.
-        exits: of dev, the score and the mean number of layers with each patience.
+        checkpoint: the evaluated checkpoint; missing in a copy of a model.
+        labels: {label: {metric: score}} for tasks with labels.
+        thresholds: tuned on dev for F1: for each label of a multi-label task, or for null odds.
+        patience: with early exit, the patience of all predictions.
+        teacher: on dev, its `source`, its score, and the model's `agreement` with it.
+        exits: on dev, the score and the mean number of layers for each patience.
     """
 
     checkpoint: str

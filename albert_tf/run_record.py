@@ -1,4 +1,4 @@
-"""`run.json` in the folder of a run: what it was made with, which is the same when it resumes."""
+"""`run.json` in a run's folder: what the run was started with; it must be the same on resume."""
 
 import hashlib
 import json
@@ -14,17 +14,17 @@ from albert_tf.errors import require
 from albert_tf.run_files import RUN
 from albert_tf.workfolder import refuse_difference
 
-# Rows that workers send each other to compare them.
+# The number of rows that workers exchange to compare them.
 _MOST_ROWS = 1000
 
 
 class Change(msgspec.Struct, forbid_unknown_fields=True):
-    """A run goes on from another one.
+    """The run continues another run.
 
     Attributes:
-        step: at which it goes on.
+        step: the step at which it continues.
         run: the prefix of the checkpoint.
-        position: number of batches of the new run's records that are used up.
+        position: the number of consumed batches of the new run's records.
         changes: {field: [value before, value after]} of the config, and `--train_files`.
     """
 
@@ -36,30 +36,30 @@ class Change(msgspec.Struct, forbid_unknown_fields=True):
     def __str__(self) -> str:
         changes = [f"{name} {old} -> {new}" for name, (old, new) in self.changes.items()]
         text = ", ".join(changes) or "nothing changed"
-        where = "" if self.position else "; the records from their beginning"
-        return f"step {self.step}: goes on from {self.run}: {text}{where}"
+        where = "" if self.position else "; the records from the start"
+        return f"step {self.step}: continued from {self.run}: {text}{where}"
 
 
 class FirstWeights(msgspec.Struct, forbid_unknown_fields=True):
-    """The checkpoint that a run started from, and the SHA-256 of its weights; None of new ones."""
+    """The checkpoint that a run started from, and the SHA-256 of its weights; None for new ones."""
 
     checkpoint: str | None = None
     weights: str | None = None
 
 
 class RunRecord(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a run was made with.
+    """What a run was started with.
 
     Attributes:
         config: the values of a `TrainConfig`.
         vocabulary: the SHA-256 of the tokenizer.
-        task: of fine-tuning, its name, kind, labels and columns.
-        training_data: of fine-tuning, the description of its records.
-        train_files: of pre-training, [name, number of examples] of each file.
-        words: of pre-training, number and checksum of the words behind the tokens, if it has such.
-        data: where the data are that are read again; not compared.
-        start: the weights that it started from; None if it goes on from another run.
-        history: each time that it went on from another run, the oldest first.
+        task: for fine-tuning: name, kind, labels and columns.
+        training_data: for fine-tuning: the description of its records.
+        train_files: for pre-training: [name, number of examples] of each file.
+        words: for pre-training: number and checksum of the words to predict, if any.
+        data: where data that will be read again is; not compared.
+        start: the weights that it started from; None if it continues another run.
+        history: each run that it continued, the oldest first.
     """
 
     config: dict[str, Any]
@@ -73,12 +73,12 @@ class RunRecord(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown
     history: list[Change] = []
 
     def identify(self, cls: type) -> dict[str, Any]:
-        """Returns all on which the weights depend, as messages name it.
+        """Returns everything that the weights depend on, under the names for messages.
 
-        `cls` is the class of the config, whose fields for the machine are left out.
+        `cls` is the class of the config; its machine-specific fields are left out.
         """
         host = settings.list_host_fields(cls)
-        # Epochs come before steps, which follow from them: an error names the first difference.
+        # Epochs come before steps, which follow from them: errors show the first difference.
         names = sorted(self.config, key=lambda name: name != "num_train_epochs")
         contents = {
             "vocabulary": self.vocabulary,
@@ -92,7 +92,7 @@ class RunRecord(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown
         return json.loads(json.dumps(identity))  # tuples become lists
 
     def find_same(self, folder: str, cls: type) -> "RunRecord | None":
-        """Returns the record in a folder, if there is one; `UserError` if it is another run's."""
+        """Returns the record in a folder, if any; `UserError` if it belongs to another run."""
         if before := find(folder):
             refuse_difference(folder, before.identify(cls), self.identify(cls))
         return before
@@ -109,27 +109,27 @@ def read(folder: str) -> RunRecord:
 
 
 def find(path: str) -> RunRecord | None:
-    """Returns the record of a run, of which the folder or a checkpoint is given, if it is one."""
+    """Returns the record of a run, given its folder or a checkpoint; None if it is not a run."""
     folder = find_folder(path)
     return read(folder) if folder else None
 
 
 def find_folder(path: str, name: str = RUN) -> str | None:
-    """Returns the folder of a run, or of the run that wrote a checkpoint, if it has such a file.
+    """Returns the folder of a run, or of the run of a checkpoint, if it has the given file.
 
     Checkpoints in other formats belong to no run, even inside a run's folder.
     """
-    beside = os.path.dirname(path)
+    parent = os.path.dirname(path)
     is_prefix = tf.io.gfile.exists(f"{path}.index")
     # The best checkpoint is one level down.
-    for folder in (path, *((beside, os.path.dirname(beside)) if is_prefix else ())):
+    for folder in (path, *((parent, os.path.dirname(parent)) if is_prefix else ())):
         if tf.io.gfile.exists(os.path.join(folder, name)):
             return folder or "."
     return None
 
 
 def number_rows(rows: list[Any]) -> dict[str, Any]:
-    """Rows by their numbers: files of two folders may have the same name. Of many, a digest."""
+    """Numbers rows, as files in two folders may have the same name; returns a digest for many."""
     if len(rows) > _MOST_ROWS:
         digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
         return {"number": len(rows), "sha256": digest}

@@ -1,4 +1,4 @@
-"""Makes a program's flags of the fields of a dataclass, and the dataclass of the flags."""
+"""Makes a program's flags from the fields of a dataclass, and the dataclass from the flags."""
 
 import dataclasses
 import json
@@ -51,10 +51,10 @@ _DEFINITIONS: dict[type, Callable] = {
 def define(cls: type) -> None:
     """Defines a flag for each field of a frozen dataclass; without a default it is required.
 
-    Fields are of type str, int, float or bool, or a union of one with None; or a tuple of strings,
-    which a flag lists with commas. The fields of a field that is a dataclass become flags, too.
-    `settings.setting` says what a flag needs. Each field of a config that `--set` overrides is a
-    flag, too, unless another flag has its name: `--albert.num_hidden_layers=2`.
+    Fields have the type str, int, float or bool, or a union with None; or a tuple of strings, which
+    a flag separates with commas. The fields of a nested dataclass also become flags.
+    `settings.setting` says what a flag needs. Each field of a config that `--set` overrides is also
+    a flag, unless another flag has its name: `--albert.num_hidden_layers=2`.
     """
     _define_own(cls)
     for config in _find_configs(cls):
@@ -70,7 +70,7 @@ def _define_own(cls: type) -> None:
 
 
 def read(cls: type[T]) -> T:
-    """Returns the dataclass with the values of the flags that `define` made of its fields."""
+    """Returns the dataclass with the values of the flags that `define` made from its fields."""
     values: dict[str, Any] = {}
     for field, kind, flag in _list_flags(cls):
         if dataclasses.is_dataclass(kind):

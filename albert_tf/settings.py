@@ -1,4 +1,4 @@
-"""Describes a field of a config, or of the arguments of a program, at the field itself."""
+"""Describes fields of configs and of program arguments, at the field itself."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ from albert_tf.errors import UserError, require_choice, to_one_line
 from albert_tf.run_files import BEST, WHICH
 
 INT32_MAX, _FLOAT_MAX = 2**31 - 1, sys.float_info.max
-# The ranges of numbers. A field of type int is `Positive`, one of type float `NonNegative`.
+# The ranges of numbers. Fields of type int are `Positive`, of type float `NonNegative`.
 Positive = Annotated[int, Meta(ge=1, le=INT32_MAX)]
 Count = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 Size = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -38,17 +38,17 @@ _BOUNDS = {">=": "at least", "<=": "at most", ">": "more than", "<": "below"}
 
 
 def setting(help: str, default: Any = dataclasses.MISSING, **about: Any) -> Any:
-    """Returns a field of a dataclass, whose type says its range. Without a default it is required.
+    """Returns a dataclass field, whose type gives its range. Without a default, it is required.
 
     Args:
-        help: what --help and docs/config_reference.md say of the field.
-        default: its value if none is given.
-        about: more of the field, as far as it applies,
+        help: the text in --help and docs/config_reference.md.
+        default: the default value.
+        about: further properties, as far as they apply:
 
             * choices: the allowed values;
-            * host: whether it changes no weight, so that a run that resumes may change it;
-            * flag: the name of its flag, if that differs; None if it has no flag;
-            * repeatable: of a tuple, whether its flag is given once for each value.
+            * host: whether it affects no weights, so that a resumed run may change it;
+            * flag: the name of its flag, if it differs; None if it has no flag;
+            * repeatable: for a tuple, whether its flag is given once per value.
     """
     return dataclasses.field(default=default, metadata={"help": help, **about})
 
@@ -60,13 +60,13 @@ def overrides_setting(config: type, target: str = "the config") -> Any:
 
 
 def which_setting(default: str | None = BEST, more: str = "") -> Any:
-    """Returns the field that says which checkpoint of a run is used."""
-    text = "checkpoint of a run: its best (the newest, if none was evaluated), or its newest"
+    """Returns the field that chooses the checkpoint of a run."""
+    text = "checkpoint of a run: the best (the newest, if none was evaluated), or the newest"
     return setting(text + more, default, choices=WHICH)
 
 
 def describe(cls: Any) -> Mapping[str, Mapping[str, Any]]:
-    """Returns {field: what its `setting` says}; without one, that of the class above holds."""
+    """Returns {field: the properties in its `setting`}, inherited from base classes."""
     result: dict[str, Mapping[str, Any]] = {}
     for base in reversed(cls.__mro__):
         for name, field in vars(base).get("__dataclass_fields__", {}).items():
@@ -75,14 +75,14 @@ def describe(cls: Any) -> Mapping[str, Mapping[str, Any]]:
 
 
 def list_host_fields(cls: type) -> set[str]:
-    """Returns the fields that change no weight."""
+    """Returns the fields that affect no weights."""
     return {name for name, about in describe(cls).items() if about.get("host")}
 
 
 def check(config: Any) -> None:
-    """Raises `UserError` for the first field whose value is not of its type, range or choices.
+    """Raises `UserError` for the first field whose value has a wrong type, range or choice.
 
-    Values become those of the type: a list a tuple, a whole number a float.
+    Converts values to the type: a list to a tuple, an integer to a float.
     """
     cls: Any = type(config)
     kinds = _read_types(cls)
@@ -98,14 +98,14 @@ def check(config: Any) -> None:
 
 
 def _to_plain(value: Any) -> Any:
-    """Returns scalars of NumPy as numbers, and paths as strings."""
+    """Returns NumPy scalars as numbers, and paths as strings."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     return value.item() if getattr(value, "shape", None) == () else value
 
 
 def _explain(name: str, value: object, error: msgspec.ValidationError) -> str:
-    """Returns a sentence for an error such as "Expected `int` >= 1 - at `$[0]`"."""
+    """Returns a message for an error such as "Expected `int` >= 1 - at `$[0]`"."""
     text, _, place = str(error).partition(" - at ")
     expected = text.removeprefix("Expected ").partition(", got ")[0]
     expected = expected.replace("Number out of range", "a smaller number")

@@ -1,4 +1,4 @@
-"""Configurations of training runs: the common fields, those of pre-training and of fine-tuning."""
+"""Configs of training runs: common fields, pre-training fields and fine-tuning fields."""
 
 import dataclasses
 import math
@@ -13,10 +13,10 @@ from albert_tf.settings import AboveZero, Count, Length, Share, Size, setting
 
 PAIR_TASKS = ("sop", "nsp")
 SENTENCE_TASKS = (*PAIR_TASKS, "none", WORDS_BEHIND := "phonemes")
-# Whether records hold masks, or training draws them while it reads.
+# Whether records hold masks, or training draws them while reading.
 STATIC, ONLINE = MASKINGS = ("static", "online")
 LONGEST_ONLINE_NGRAM = 16  # the time per batch grows with it
-# What is masked with a token of a minimal pair: the rest of its word, or nothing.
+# What is masked along with a token of a minimal pair: the rest of its word, or nothing.
 PAIR_RULES = ("within_word", "original")
 POOLINGS = ("mean", "cls", "pooler")
 SIMILARITIES, COSINE = VECTOR_LOSSES = ("similarities", "cosine")
@@ -31,24 +31,22 @@ class TrainConfig:
 
     albert: AlbertConfig = dataclasses.field(
         default_factory=AlbertConfig,
-        metadata={"help": "the model; in a file also the name of a preset"},
+        metadata={"help": "the model; in a file, also the name of a preset"},
     )
     max_seq_length: int = setting("S", 512)
-    train_batch_size: Size = setting(
-        "sequences (or windows) of one update, over all replicas", 4096
-    )
+    train_batch_size: Size = setting("sequences (or windows) per update, over all replicas", 4096)
     eval_batch_size: Size = setting(
-        "sequences of one evaluation step, over all replicas", 64, host=True
+        "sequences per evaluation step, over all replicas", 64, host=True
     )
     num_micro_batches: int = setting(
-        "parts into which a replica splits its share of a batch, to save memory", 1
+        "parts into which a replica splits its share of a batch to save memory", 1
     )
     num_train_steps: int = setting("updates", 125_000)
     optimizer: str = setting("LAMB as in the paper, or AdamW", "lamb", choices=("lamb", "adamw"))
     bias_correction: bool = setting(
-        "of the moments, as in LAMB's paper; the published code has none", False
+        "bias correction of the moments, as in LAMB's paper; the published code has none", False
     )
-    learning_rate: float = setting("at the end of the warm-up", 0.00176)
+    learning_rate: float = setting("learning rate at the end of the warm-up", 0.00176)
     num_warmup_steps: Count = setting("updates over which the learning rate grows from 0", 3125)
     decay: str = setting(
         "how the learning rate falls to 0 at `num_train_steps`; `1-sqrt` falls fast at first",
@@ -56,48 +54,54 @@ class TrainConfig:
         choices=(LINEAR, "1-sqrt"),
     )
     num_decay_steps: Count = setting(
-        "last updates, over which it falls, after being constant. 0: all, as published", 0
+        "number of last updates over which it falls, constant before. 0: all, as published", 0
     )
     first_schedule_step: Count = setting(
-        "warm-up and decay begin here: for a run that continues with a new schedule", 0
+        "step where warm-up and decay start, to continue a run with a new schedule", 0
     )
     stop_at_step: Count = setting(
-        "the run ends here, its schedule later; 0 ends at `num_train_steps`", 0, host=True
+        "step where the run ends before its schedule does; 0: `num_train_steps`", 0, host=True
     )
-    weight_decay_rate: float = setting("of all weights except biases and LayerNorm", 0.01)
+    weight_decay_rate: float = setting(
+        "weight decay of all weights except biases and LayerNorm", 0.01
+    )
     max_grad_norm: AboveZero = setting(
-        "the gradient, summed over replicas, is clipped to this global norm", 1.0
+        "global norm to which the gradient, summed over replicas, is clipped", 1.0
     )
     dtype: str = setting(
         "`mixed_bfloat16`: only matrix products are in bfloat16", "mixed_bfloat16", choices=DTYPES
     )
     rematerialize: bool = setting(
-        "compute activations again in the backward pass: less memory, more time", False
+        "recompute activations in the backward pass: less memory, more time", False
     )
     layer_loop: bool = setting(
-        "the same in one loop over layers that share all weights: compiles sooner", False
+        "the same, in one loop over layers that share all weights: compiles faster", False
     )
     jit_compile: bool | None = setting(
         "compile the step with XLA. Unset: on for one GPU, off for CPUs", None
     )
-    seed: Count = setting("of weights, dropout and the order of the data", 12345)
+    seed: Count = setting("seed of weights, dropout and the order of the data", 12345)
     shuffle_buffer_size: Annotated[int, Meta(ge=1, le=100_000_000)] = setting("records", 10_000)
     steps_per_loop: int = setting(
-        "updates that run on the device before the host reports and answers SIGTERM", 100, host=True
+        "updates on the device before the host reports and reacts to SIGTERM", 100, host=True
     )
-    save_checkpoints_steps: int = setting("updates between two checkpoints", 5000, host=True)
+    save_checkpoints_steps: int = setting("updates between checkpoints", 5000, host=True)
     eval_steps: Count = setting(
-        "updates between two evaluations; 0 evaluates only at the end", 5000, host=True
+        "updates between evaluations; 0: evaluate only at the end", 5000, host=True
     )
     patience: Count = setting(
-        "evaluations without a better score before training stops; 0: never", 0, host=True
+        "evaluations without a better score after which training stops; 0: never", 0, host=True
     )
-    keep_checkpoint_max: int = setting("newest checkpoints to keep, besides the best", 5, host=True)
+    keep_checkpoint_max: int = setting(
+        "number of newest checkpoints to keep, in addition to the best", 5, host=True
+    )
     keep_every: Count = setting(
-        "updates between two checkpoints that stay, in `kept/`; 0 keeps none", 0, host=True
+        "updates between checkpoints that are kept forever, in `kept/`; 0: none", 0, host=True
     )
     max_rollbacks: Count = setting(
-        "returns to the last checkpoint for a loss that is not finite; then it stops", 0, host=True
+        "how often to return to the last checkpoint after a non-finite loss before stopping",
+        0,
+        host=True,
     )
 
     def __post_init__(self) -> None:
@@ -105,8 +109,8 @@ class TrainConfig:
         shares_all = self.albert.cross_layer_sharing == "all" and self.albert.num_hidden_groups == 1
         require(
             not self.layer_loop or shares_all,
-            "layer_loop needs layers that are alike (cross_layer_sharing=all, "
-            "num_hidden_groups=1). Take rematerialize=true instead.",
+            "layer_loop needs identical layers (cross_layer_sharing=all, "
+            "num_hidden_groups=1). Use rematerialize=true instead.",
         )
         require(self.eval_steps > 0 or not self.patience, "patience needs eval_steps: set both.")
         schedule_steps = self.num_train_steps - self.first_schedule_step
@@ -119,19 +123,19 @@ class TrainConfig:
         require(
             self.num_warmup_steps + self.num_decay_steps <= schedule_steps
             or not (self.num_decay_steps and self.num_train_steps),
-            f"num_decay_steps {self.num_decay_steps} begin before the warm-up ends. Lower them, or "
+            f"num_decay_steps {self.num_decay_steps} start before the warm-up ends. Lower them, or "
             "raise num_train_steps.",
         )
         require(
             self.max_seq_length <= self.albert.max_position_embeddings,
-            f"max_seq_length {self.max_seq_length} is over albert.max_position_embeddings "
+            f"max_seq_length {self.max_seq_length} is more than albert.max_position_embeddings "
             f"{self.albert.max_position_embeddings}. Shorten the sequences "
             "(--set max_seq_length=) or raise it.",
         )
 
     @property
     def first_decay_step(self) -> int:
-        """The step at which the learning rate begins to fall."""
+        """The step at which the learning rate starts to fall."""
         length = self.num_decay_steps
         return self.num_train_steps - length if length else self.first_schedule_step
 
@@ -143,9 +147,9 @@ class TrainConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Phase:
-    """A part of pre-training. A field that is null is as in `PretrainConfig`."""
+    """A part of pre-training. Null fields are as in `PretrainConfig`."""
 
-    last_step: int = setting("where it ends")
+    last_step: int = setting("step where it ends")
     max_seq_length: int | None = None
     max_predictions_per_seq: int | None = None
     train_batch_size: int | None = None
@@ -161,19 +165,19 @@ class PretrainConfig(TrainConfig):
     """One pre-training run. Defaults are the paper's (batch 4096, LAMB, 125,000 updates)."""
 
     sentence_task: str = setting(
-        "learnt besides masked tokens, as in the records; `phonemes`: the words behind them",
+        "learnt in addition to masked tokens, as in the records; `phonemes`: their words",
         "sop",
         choices=SENTENCE_TASKS,
     )
     num_words: int = setting(
-        "phonemes: rows of the head of words, at least the words of the records and one more", 30000
+        "phonemes: rows of the word head, at least one more than the words in the records", 30000
     )
     max_predictions_per_seq: int = setting("P", 20)
     max_eval_examples: Count = setting(
-        "examples of an evaluation during training; 0: all", 0, host=True
+        "examples per evaluation during training; 0: all", 0, host=True
     )
     masked_lm_prob: Share | None = setting(
-        "share of the tokens to mask, of records that hold no masks; unset: as in the records. It "
+        "share of the tokens to mask in records without masks; unset: as in the records. It "
         "changes to the final one as the learning rate falls; unset: it stays",
         None,
     )
@@ -181,20 +185,20 @@ class PretrainConfig(TrainConfig):
         "share of the tokens to mask at `num_train_steps`", None
     )
     initial_output_bias: str = setting(
-        "of a new model; log frequencies of the tokens",
+        "initial output bias; log frequencies: of the tokens",
         "zeros",
         choices=("zeros", "log_frequencies"),
     )
     initial_positions: str = setting(
-        "of a new model", "truncated_normal", choices=("truncated_normal", "sinusoids")
+        "initial position embeddings", "truncated_normal", choices=("truncated_normal", "sinusoids")
     )
     phases: tuple[Phase, ...] = setting(
-        "one after the other, each on the records of its lengths; none: one phase", ()
+        "phases in sequence, each on the records with its lengths; none: one phase", ()
     )
 
     @property
     def head_of_words(self) -> int:
-        """The rows of the head of the words behind tokens; 0 if the records have none."""
+        """The rows of the word head; 0 if the records have no words."""
         return self.num_words if self.sentence_task == WORDS_BEHIND else 0
 
     def __post_init__(self) -> None:
@@ -213,18 +217,18 @@ class PretrainConfig(TrainConfig):
         shares = [x for x in (self.masked_lm_prob, self.final_masked_lm_prob) if x is not None]
         require(
             not shares or self.masked_lm_prob is not None,
-            "final_masked_lm_prob needs the masked_lm_prob from which it goes on. Set both.",
+            "final_masked_lm_prob needs masked_lm_prob, where it starts. Set both.",
         )
         most = round(self.max_seq_length * max(shares, default=0.0))
         require(
             most <= self.max_predictions_per_seq,
-            f"{max(shares, default=0.0):.3g} of {self.max_seq_length} tokens are {most}, over "
+            f"{max(shares, default=0.0):.3g} of {self.max_seq_length} tokens are {most}, more than "
             f"max_predictions_per_seq {self.max_predictions_per_seq}. Raise it, or lower "
             "masked_lm_prob and final_masked_lm_prob.",
         )
 
     def split_phases(self) -> list["PretrainConfig"]:
-        """The config of each phase, which stops at its end; of a run without phases, this one."""
+        """The config of each phase, which stops at its end; without phases, this config."""
         if not self.phases:
             return [self]
         configs: list[PretrainConfig] = []
@@ -239,29 +243,31 @@ class PretrainConfig(TrainConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lengths:
-    """Lengths in tokens that the records of a task depend on (see `kinds.token_lengths`)."""
+    """Lengths in tokens that a task's records depend on (see `kinds.token_lengths`)."""
 
     max_seq_length: int = setting("S", 128)
     max_qa_length: int = setting(
-        "multiple choice: a longer question with an option loses its beginning", 128
+        "multiple choice: longer questions with an option lose their beginning", 128
     )
     doc_stride: int = setting(
-        "questions about a text, token classification: tokens from one window to the next", 128
+        "question answering, token classification: tokens from one window to the next", 128
     )
-    max_query_length: int = setting("questions about a text: a longer question loses its end", 64)
+    max_query_length: int = setting("question answering: longer questions lose their end", 64)
     label_pieces: str = setting(
-        "tags: which tokens of a word are trained", "first", choices=("first", "all")
+        "token classification: which tokens of a word are trained",
+        "first",
+        choices=("first", "all"),
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuneConfig(TrainConfig, Lengths):
-    """One fine-tuning run. Defaults suit a task of your own; `recipes` has the paper's."""
+    """One fine-tuning run. The defaults suit your own task; `recipes` has the paper's values."""
 
     max_seq_length: int = Lengths.max_seq_length
     null_answer: str = setting(
         "questions that may have no answer: `answer_class` is the published head; `null_score` "
-        "compares the answer with [CLS] as BERT does",
+        "compares the answer with [CLS], as in BERT",
         "answer_class",
         choices=("answer_class", "null_score"),
     )
@@ -271,30 +277,30 @@ class FinetuneConfig(TrainConfig, Lengths):
         "mean",
         choices=POOLINGS,
     )
-    temperature: AboveZero = setting("sentence embeddings: divides the cosines of the loss", 0.05)
+    temperature: AboveZero = setting("sentence embeddings: divides the cosines in the loss", 0.05)
     vector_loss: str = setting(
-        "sentence embeddings with a teacher: learn its `similarities` of texts, in vectors of any "
-        "size, or, by their `cosine`, its vectors themselves, after a linear layer to their size",
+        "sentence embeddings with a teacher: learn its `similarities` of texts, with embeddings of "
+        "any size, or, by `cosine`, its embeddings, after a linear layer to their size",
         SIMILARITIES,
         choices=VECTOR_LOSSES,
     )
     embedding_size: Count = setting(
-        "sentence embeddings: of the vectors after a linear layer; 0: hidden_size, without one", 0
+        "sentence embeddings: size after a linear layer; 0: hidden_size, without a layer", 0
     )
     embedding_sizes: tuple[Size, ...] = setting(
-        "sentence embeddings with a teacher: lengths to which vectors may be cut (Matryoshka)", ()
+        "sentence embeddings with a teacher: sizes to which embeddings may be cut (Matryoshka)", ()
     )
     class_weights: str | tuple[float, ...] = setting(
-        "classification: a number for each label, in their order, or `balanced` by the training "
-        "data. The loss of an example is multiplied by the weight of its class; in multi-label "
-        "classification, by the weight of a label that applies",
+        "classification: one weight per label, in their order, or `balanced` by the training "
+        "data. It multiplies the loss of examples with this label; in multi-label "
+        "classification, the loss of a label that applies",
         (),
     )
     teacher_weight: Annotated[float, Meta(ge=0, le=1)] = setting(
-        "share of the teacher's answers in the loss; the rest is of the labels", 0.7
+        "share of the teacher's answers in the loss; the rest is for the labels", 0.7
     )
     teacher_temperature: AboveZero = setting(
-        "one of several labels: softens both probabilities before they are compared", 2.0
+        "classification: softens both probabilities before they are compared", 2.0
     )
     early_exit: bool = setting(
         "one answer per text: learn a head after each layer, so that prediction can stop when "
@@ -308,28 +314,28 @@ class FinetuneConfig(TrainConfig, Lengths):
         host=True,
     )
     exit_max_loss: float = setting(
-        "points of 100 that the dev score may fall where the patience is chosen", 0.0, host=True
+        "maximum drop in dev score (points of 100) when the patience is chosen", 0.0, host=True
     )
     exit_tolerance: AboveZero = setting(
         "regression: values of two heads that differ by less agree", 0.1, host=True
     )
     start_n_top: int = setting("published head: number of starts", 5, host=True)
-    end_n_top: int = setting("published head: number of ends of each start", 5, host=True)
+    end_n_top: int = setting("published head: number of ends per start", 5, host=True)
     n_best_size: int = setting("answers to keep", 20, host=True)
-    max_answer_length: int = setting("most tokens of an answer", 30, host=True)
+    max_answer_length: int = setting("maximum number of tokens in an answer", 30, host=True)
     train_batch_size: Size = 32
     eval_batch_size: Size = 32
     num_train_steps: Count = setting(
         "updates; 0: `num_train_epochs` passes over the training records", 0
     )
     num_train_epochs: float = setting("used if `num_train_steps` is 0", 3.0)
-    num_warmup_steps: Count = setting("updates; 0: `warmup_proportion` of all of them", 0)
+    num_warmup_steps: Count = setting("updates; 0: `warmup_proportion` of all updates", 0)
     warmup_proportion: float = setting("used if `num_warmup_steps` is 0", 0.1)
     optimizer: str = "adamw"
     learning_rate: float = 2e-5
     shuffle_buffer_size: int = 100_000
     group_by_length: bool = setting(
-        "batches of texts of similar length, so that little is padding", True
+        "batch texts of similar length, so that there is little padding", True
     )
     steps_per_loop: int = 50
     save_checkpoints_steps: int = 500
@@ -351,9 +357,9 @@ class FinetuneConfig(TrainConfig, Lengths):
         if not self.early_exit:
             require(patience is None, "exit_patience needs early_exit: set both, or neither.")
             return
-        require(layers > 1, "early_exit needs two layers or more. Leave it out.")
+        require(layers > 1, "early_exit needs at least two layers. Leave it out.")
         require(not self.layer_loop, "early_exit learns from each layer: leave out layer_loop.")
-        message = f"exit_patience {patience} is over the {layers} layers of the model. Lower it."
+        message = f"exit_patience {patience} is more than the model's {layers} layers. Lower it."
         require(patience is None or patience <= layers, message)
 
     def _check_class_weights(self) -> None:
@@ -362,17 +368,17 @@ class FinetuneConfig(TrainConfig, Lengths):
             require_choice("class_weights", weights, (BALANCED,))
         elif weights:
             is_sound = all(math.isfinite(x) and x >= 0 for x in weights) and any(weights)
-            require(is_sound, "class_weights: each must be at least 0, and one more than 0.")
+            require(is_sound, "class_weights: all must be at least 0, and one more than 0.")
 
     def with_all_layers(self) -> "FinetuneConfig":
-        """Returns this config of a model that runs all its layers."""
+        """Returns this config for a model that runs all its layers."""
         return dataclasses.replace(self, early_exit=False, exit_patience=None)
 
     def with_steps(self, num_records: int) -> "FinetuneConfig":
-        """Returns this config with the steps that `num_records` training records give.
+        """Returns this config with the steps for `num_records` training records.
 
-        Rounds `num_train_steps` and `num_warmup_steps` as the published programs do. Where steps
-        are set, passes and proportion become those that these steps are.
+        Rounds `num_train_steps` and `num_warmup_steps` like the published programs. If steps are
+        set, passes and proportion are computed from them.
         """
         passes = num_records / self.train_batch_size
         by_epochs = max(1, int(passes * self.num_train_epochs))
@@ -389,17 +395,17 @@ class FinetuneConfig(TrainConfig, Lengths):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceVectors:
-    """How a model embeds a text; None is the default. Its fields are flags, too."""
+    """How a model embeds a text; None is the default. The fields are also flags."""
 
     pooling: str | None = setting(
-        "of sentence_transformers: mean of the tokens, the first, or the first through the pooler; "
+        "sentence_transformers: mean of the tokens, the first, or the first through the pooler; "
         "default: mean",
         None,
         choices=POOLINGS,
     )
-    normalize: bool | None = setting("of sentence_transformers: vectors of length 1", None)
+    normalize: bool | None = setting("sentence_transformers: embeddings of length 1", None)
     max_seq_length: Length | None = setting(
-        "of sentence_transformers: tokens that are read of a text; default: as in the fine-tuned "
+        "sentence_transformers: maximum number of tokens per text; default: as in the fine-tuned "
         "run, or all positions",
         None,
     )

@@ -1,4 +1,4 @@
-"""A folder that a program fills over minutes or days, and may be killed while it fills it.
+"""A folder that a program fills over minutes or days, and during which it may be killed.
 
     folder = WorkFolder("records", {"settings": {"seed": 0}, "inputs": [["a.txt", 12]]}, "all.json")
     if not folder.finished():
@@ -7,11 +7,11 @@
                 folder.put("a.npy", content)
             folder.put("all.json", {"rows": 3})
 
-A file under its last name is whole and on the disk; a folder with its last file is finished. So a
-killed program goes on with the same command, and does what is not done.
+A file with its final name is complete and on disk; a folder with its last file is finished. So the
+same command resumes a killed program, and does what is missing.
 
-`identity.json` says what the folder is made of. JSON objects have a checksum of their own; other
-files have one in their format, or `sha256.json` has it (see `files`).
+`identity.json` says what the content depends on. JSON objects have their own checksum; other files
+have one in their format, or in `sha256.json` (see `files`).
 """
 
 import contextlib
@@ -27,20 +27,20 @@ from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError
 
 IDENTITY = "identity.json"
-_REMEDY = "Take another folder, or remove that one."
+_REMEDY = "Use another folder, or remove that one."
 Content = bytes | Mapping[str, Any] | Callable[[str], Any]
 
 
 class WorkFolder:
-    """A folder, local or remote, that is made of one thing. It need not be there.
+    """A folder, local or remote, for the result of one piece of work. It need not exist.
 
-    Processes that the owner of the lock starts use it without a lock of their own: it can be
+    Processes that the owner of the lock starts use the folder without their own lock: it can be
     pickled, and `put` never leaves half a file.
 
     Args:
-        path: of the folder.
+        path: the path of the folder.
         identity: a JSON object: the settings, vocabulary and inputs on which the content depends.
-        last: name of the file that is written last.
+        last: the name of the file that is written last.
     """
 
     def __init__(self, path: str, identity: Mapping[str, Any], last: str = "") -> None:
@@ -48,23 +48,23 @@ class WorkFolder:
         self.identity: dict[str, Any] = json.loads(json.dumps(identity))  # tuples become lists
 
     def join(self, name: str) -> str:
-        """Returns the path of a file of the folder."""
+        """Returns the path of a file in the folder."""
         return os.path.join(self.path, name)
 
     def done(self, name: str) -> bool:
-        """Returns whether a file is there, and so whole."""
+        """Returns whether a file exists, and so is complete."""
         return tf.io.gfile.exists(self.join(name))
 
     def finished(self) -> bool:
-        """Returns whether the folder is complete; `UserError` if it is one of other work."""
+        """Returns whether the folder is complete; `UserError` if it belongs to other work."""
         self.check()
         return self.done(self.last)
 
     def put(self, name: str, content: Content) -> None:
-        """Writes a file: it appears when it is whole and on the disk.
+        """Writes a file, which appears when it is complete and on disk.
 
         Args:
-            content: bytes, a JSON object, or a function that writes a file of a name.
+            content: bytes, a JSON object, or a function that writes the file at a path.
         """
         if os.path.dirname(name):
             folders.make(os.path.dirname(self.join(name)))
@@ -77,10 +77,9 @@ class WorkFolder:
             files.write_sealed(self.join(name), content)
 
     def check(self) -> None:
-        """Raises `UserError` if something else is in the folder; names the first difference.
+        """Raises `UserError`, with the first difference, if the folder holds other work.
 
-        A folder in which nothing was made yet may become one of other work: the first command may
-        have been wrong.
+        A folder without results can be reused: the first command may have been wrong.
         """
         if not self.done(IDENTITY):
             if self.last and self.done(self.last):
@@ -92,20 +91,20 @@ class WorkFolder:
 
     @contextlib.contextmanager
     def locked(self, share: int = 0, shares: int = 1) -> Iterator[None]:
-        """Within, no second process fills the folder, or its share of it.
+        """Keeps other processes from filling the folder, or this share of it.
 
-        Without shares, what dead processes left is removed, and in the end a folder in which
-        nothing was made. Stores have no locks, see `folders.locking`.
+        Without shares, it removes what dead processes left, and at the end a folder without
+        results. Object stores have no locks, see `folders.locking`.
 
         Args:
-            share: number of the share that this program fills.
-            shares: number of machines that fill the folder together.
+          share: the index of the share that this program fills.
+          shares: the number of machines that fill the folder together.
 
-        Raises `UserError` if it is in use, or one of other work.
+        Raises `UserError` if the folder is in use, or belongs to other work.
         """
         suffix = f"-{share:05d}-of-{shares:05d}" if shares > 1 else ""
         with folders.locking(self.path, folders.LOCK + suffix):
-            folders.make(self.path)  # in a store there is no lock, which would have
+            folders.make(self.path)  # object stores have no lock, which would create it
             self.check()
             if not (self.done(IDENTITY) and self._is_begun()):
                 self.put(IDENTITY, self.identity)
@@ -128,7 +127,7 @@ class WorkFolder:
 
 
 def refuse_difference(folder: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Raises `UserError` with the first difference of what a folder holds and other work."""
+    """Raises `UserError` with the first difference between a folder's identity and another."""
     if difference := find_difference(old, new):
         name, *values = difference
         before, after = map(reprlib.repr, values)
@@ -136,7 +135,7 @@ def refuse_difference(folder: str, old: Mapping[str, Any], new: Mapping[str, Any
 
 
 def find_difference(old: Any, new: Any, name: str = "") -> tuple[str, Any, Any] | None:
-    """Returns the first difference of two JSON values: its name, and the value in each."""
+    """Returns the first difference between two JSON values: its name, and both values."""
     if isinstance(old, dict) and isinstance(new, dict):
         keys = {key: f"{name}.{key}".strip(".") for key in new | old}
         found = (find_difference(old.get(k), new.get(k), full) for k, full in keys.items())

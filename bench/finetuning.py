@@ -1,4 +1,4 @@
-"""Times updates, or predictions, of a task's records: sequences of unlike lengths.
+"""Times updates, or predictions, on a task's records: sequences of different lengths.
 
     bin/create_finetuning_data --task=sst-2 ... --cache_dir=cache
     python bench/finetuning.py --records=cache/sst-2-train-... [--set train_batch_size=16]
@@ -6,12 +6,12 @@
     pip install torch==2.13.0 transformers==5.23.0
     python bench/finetuning.py --peer=compiled [--predict]        # or --peer=eager
 
-Random weights of a base model, the records' max_seq_length. Updates of two windows of batches warm
-up, because each new shape is compiled; those of the next are timed. A prediction is of all records,
-after one that has read them. The peer is transformers' classifier on the lengths of the records
-that were measured last (lengths.npy), 50 batches of 32 ordered by length and padded to their
-longest, as `group_by_length` does. Prints one line of JSON: seconds and CPU seconds of a batch,
-sequences a second, memory.
+Random weights of a base model, with the records' max_seq_length. Two windows of batches warm up,
+because each new shape is compiled; the next window is timed. Predictions are for all records, after
+a first pass that reads them. The peer is transformers' classifier on the lengths of the records
+that were measured last (lengths.npy): 50 batches of 32, sorted by length and padded to their
+longest, like `group_by_length`. Prints one line of JSON: seconds and CPU seconds per batch,
+sequences per second, memory.
 """
 
 import argparse
@@ -26,7 +26,7 @@ LENGTHS, WARM_UP, BATCHES, BATCH = "lengths.npy", 100, 50, 32
 def make_ours(
     records: str, overrides: list[str], *, predict: bool
 ) -> tuple[Callable[[], object], int, int]:
-    """Returns what runs all batches after the warm-up, and how many batches and sequences."""
+    """Returns a function that runs all timed batches, and the numbers of batches and sequences."""
     import tensorflow as tf
 
     from albert_tf import config_io
@@ -62,7 +62,7 @@ def make_ours(
 
 
 def make_peer(*, is_compiled: bool, predict: bool) -> tuple[Callable[[], object], int, int]:
-    """Returns the same of transformers; with `predict` all, the longest first."""
+    """Returns the same for transformers; with `predict`, all sequences, longest first."""
     import torch
     from transformers import AlbertConfig, AlbertForSequenceClassification
 
@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--records", help="folder of a task's records")
     parser.add_argument("--peer", choices=("eager", "compiled"), help="time transformers")
     parser.add_argument("--predict", action="store_true", help="time predictions, not updates")
-    parser.add_argument("--set", action="append", default=[], help="key=value of the config")
+    parser.add_argument("--set", action="append", default=[], help="key=value for the config")
     given = parser.parse_args()
     if given.peer:
         made = make_peer(is_compiled=given.peer == "compiled", predict=given.predict)

@@ -1,18 +1,19 @@
-"""Loads servers of one model in turn by TensorFlow Serving's REST, and prints how they answer.
+"""Load-tests servers of one model in turn, over TensorFlow Serving's REST, and prints the results.
 
     python bench/server.py [--data=glue/SST-2/dev.tsv] [--seconds=60] [--clients=1,4,16,64] \\
         joined=http://127.0.0.1:8501/v1/models/model peer=http://127.0.0.1:8502/v1/models/model
 
-Each client sends the next request when it has the answer to the one before. Each answer is compared
-with that to the same request alone. Without --data words are drawn with about the lengths of SST-2.
-Prints a line of JSON for each server and number of clients. "client_cpu_ms" is this process' own
-for a request: far below the latency, the client is not the bottleneck.
+Each client sends the next request when it has the answer to the previous one. Each answer is
+compared with the answer to the same request sent alone. Without --data, random words are used, with
+about the lengths of SST-2. Prints a line of JSON for each server and number of clients.
+"client_cpu_ms" is this process's CPU time per request: if it is far below the latency, the client
+is not the bottleneck.
 
     pip install torch==2.13.0 transformers==5.23.0 fastapi==0.165.0 uvicorn==0.54.0
     python bench/server.py --serve=m/transformers --port=8502 [--at_once=2] [--dtype=bfloat16]
 
-serves an ALBERT of transformers by FastAPI, as a user would instead. It answers requests by
-themselves, without padding, --at_once of them, between which the cores are shared out.
+serves a transformers ALBERT with FastAPI, the usual alternative. It answers requests one by one,
+without padding, --at_once of them in parallel, which share the cores.
 """
 
 import argparse
@@ -39,7 +40,7 @@ TOLERANCE, TIMEOUT, LENGTH = 1e-3, 120, 384
 
 
 class Client:
-    """A connection to a model that is kept."""
+    """A persistent connection to a model."""
 
     def __init__(self, url: str) -> None:
         parts = urllib.parse.urlsplit(url)
@@ -62,7 +63,7 @@ class Client:
 
 
 def read_bodies(path: str | None, number: int) -> list[bytes]:
-    """Returns different requests, of a file of GLUE or of drawn words."""
+    """Returns different requests, from a GLUE file or of random words."""
     rng = random.Random(0)
     if path:
         with open(path, encoding="utf-8") as file:
@@ -77,7 +78,7 @@ def read_bodies(path: str | None, number: int) -> list[bytes]:
 
 
 def agree(one: Any, other: Any) -> bool:
-    """Whether two answers have the same strings and, almost, numbers."""
+    """Whether two answers have equal strings and almost equal numbers."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(agree(one[k], other[k]) for k in one)
     if isinstance(one, list) and isinstance(other, list):
@@ -88,7 +89,7 @@ def agree(one: Any, other: Any) -> bool:
 
 
 def ask_alone(name: str, url: str, bodies: Sequence[bytes]) -> list[Any]:
-    """Asks all requests one after the other, when the server is up; returns the answers."""
+    """Sends all requests one by one, once the server is up; returns the answers."""
     client, end = Client(url), time.monotonic() + 300
     while (first := client.ask(bodies[0]))[0] != 200:
         if first[0] in (400, 422) or time.monotonic() > end:
@@ -106,7 +107,7 @@ def ask_alone(name: str, url: str, bodies: Sequence[bytes]) -> list[Any]:
 
 
 def load(url: str, bodies: Sequence[bytes], alone: Sequence[Any], number: int, seconds: float):
-    """Returns the numbers of a level: `number` clients for some seconds."""
+    """Returns the measurements for `number` clients over some seconds."""
     requests, lock, sent = itertools.count(), threading.Lock(), []
     begin, own = time.monotonic(), time.process_time()
 
@@ -137,7 +138,7 @@ def load(url: str, bodies: Sequence[bytes], alone: Sequence[Any], number: int, s
 
 
 def serve(folder: str, port: int, dtype: str, at_once: int) -> None:
-    """Serves an ALBERT of transformers by FastAPI."""
+    """Serves a transformers ALBERT with FastAPI."""
     import torch
     import uvicorn
     from fastapi import FastAPI
@@ -166,21 +167,21 @@ def serve(folder: str, port: int, dtype: str, at_once: int) -> None:
     async def predict(request: dict):
         return await asyncio.get_running_loop().run_in_executor(pool, answer, request)
 
-    # Clients keep their connections, which may wait for longer than the default of 5 seconds.
+    # Clients keep their connections open, possibly for longer than the default of 5 seconds.
     uvicorn.run(app, port=port, log_level="warning", timeout_keep_alive=600)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("servers", nargs="*", help="NAME=URL of a model")
-    parser.add_argument("--data", help="SST-2/dev.tsv of GLUE")
+    parser.add_argument("--data", help="GLUE's SST-2/dev.tsv")
     parser.add_argument("--seconds", type=float, default=60, help="of a level")
     parser.add_argument("--clients", default="1,4,16,64", help="numbers of clients")
-    parser.add_argument("--number", type=int, default=32, help="of different requests")
-    parser.add_argument("--serve", help="folder of transformers to serve")
+    parser.add_argument("--number", type=int, default=32, help="number of different requests")
+    parser.add_argument("--serve", help="transformers folder to serve")
     parser.add_argument("--port", type=int, default=8502, help="of --serve")
     parser.add_argument("--dtype", default="float32", help="of --serve")
-    parser.add_argument("--at_once", type=int, default=1, help="requests of --serve")
+    parser.add_argument("--at_once", type=int, default=1, help="parallel requests of --serve")
     given = parser.parse_args()
     if given.serve:
         serve(given.serve, given.port, given.dtype, given.at_once)

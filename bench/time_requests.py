@@ -4,12 +4,12 @@
     python bench/time_requests.py [--forms=saved_model,int8] [--shapes=1x16,32xmixed] [--cores=1] \\
         [--rounds=2] [--preset=xxlarge]
 
-`saved_model` is as servers run it, in bfloat16; `onnx` (float32), `openvino` (the same file in
+`saved_model` is as in servers, in bfloat16; `onnx` (float32), `openvino` (the same file in
 bfloat16) and `torch` (bfloat16, compiled for each shape) compute padding; `int8` answers each row
-alone. A request is for the vectors of SEQUENCESxLENGTH tokens, or of sequences of 4 to 59 tokens
-(`mixed`). Forms are measured in turn, each in a process of its own. Prints a line of JSON for each,
-and a table: milliseconds and CPU milliseconds of a request (medians), seconds until the first
-answer, MB in memory beyond those of the runtime, and MB of the files.
+alone. A request asks for the embeddings of SEQUENCESxLENGTH tokens, or of sequences of 4 to 59
+tokens (`mixed`). Forms are measured in turn, each in a separate process. Prints a line of JSON for
+each, and a table: milliseconds and CPU milliseconds per request (medians), seconds until the first
+answer, MB in memory in addition to the runtime, and MB of the files.
 """
 
 import importlib
@@ -37,13 +37,17 @@ from albert_tf.model import albert_model, weight_names
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig
 
-SHAPES = flags.DEFINE_list("shapes", "1x16,1x128,32xmixed", "of the requests")
-STEPS = flags.DEFINE_integer("steps", 30, "requests to time; fewer if they take over 3 seconds")
-ROUNDS = flags.DEFINE_integer("rounds", 2, "of all forms in turn")
+SHAPES = flags.DEFINE_list("shapes", "1x16,1x128,32xmixed", "shapes of the requests")
+STEPS = flags.DEFINE_integer(
+    "steps", 30, "requests to time; fewer if they take more than 3 seconds"
+)
+ROUNDS = flags.DEFINE_integer("rounds", 2, "rounds over all forms")
 CORES = flags.DEFINE_integer("cores", len(os.sched_getaffinity(0)), "to run on")
 SIZES = ["base", "large", "xlarge", "xxlarge"]
 PRESET = flags.DEFINE_enum("preset", "base", SIZES, "of the model")
-EXPORT = flags.DEFINE_string("export", None, "to measure in this process, which the others start")
+EXPORT = flags.DEFINE_string(
+    "export", None, "form to measure in this process, started by the main process"
+)
 Ask = Callable[[Arrays], object]
 
 
@@ -107,7 +111,7 @@ def write_onnx(folder: str) -> str:
 
 
 def to_theirs(request: Arrays) -> dict[str, np.ndarray]:
-    """Returns a request as transformers and our ONNX graphs read it."""
+    """Returns a request in the form for transformers and our ONNX graphs."""
     return {onnx_runtime.INPUTS.get(k, k): x.astype(np.int64) for k, x in request.items()}
 
 
@@ -170,7 +174,7 @@ CHOSEN = flags.DEFINE_list("forms", list(FORMS), "to measure")
 
 
 def measure(form: str, path: str) -> dict[str, Any]:
-    """Returns what a form takes: of a request milliseconds and CPU milliseconds."""
+    """Returns the milliseconds and CPU milliseconds per request of a form."""
     for module in FORMS[form].modules:
         importlib.import_module(module)
     before, start = count_megabytes(), time.perf_counter()
@@ -195,13 +199,13 @@ def time_request(ask: Ask, request: Arrays) -> tuple[float, ...]:
 
 
 def count_megabytes() -> int:
-    """Returns what the process has in memory."""
+    """Returns the memory of the process in MB."""
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") // 1_000_000
 
 
 def measure_elsewhere(form: str, path: str) -> dict[str, Any]:
-    """Measures a form in a process of its own."""
+    """Measures a form in a separate process."""
     command = [sys.executable, *sys.argv, f"--forms={form}", f"--export={path}"]
     environment = os.environ | {"TF_ONEDNN_ASSUME_FROZEN_WEIGHTS": "1"}
     output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout

@@ -1,11 +1,11 @@
-"""Times an update of pre-training on random data: ours, or that of transformers compiled by torch.
+"""Times a pre-training update on random data: ours, or transformers' compiled by torch.
 
     python bench/update.py --set albert=albert_base_v2 --set max_seq_length=128 \\
         --set max_predictions_per_seq=20 --set train_batch_size=16
     pip install torch==2.13.0 transformers==5.23.0
     python bench/update.py --peer --sequences=16
 
-Prints a line of JSON: median seconds and CPU seconds of an update, sequences a second, memory. The
+Prints a line of JSON: median seconds and CPU seconds per update, sequences per second, memory. The
 peer is ALBERT-base at length 128 in bfloat16 autocast, with 20 predictions, both heads, clipping
 and AdamW (torch has no LAMB).
 """
@@ -33,7 +33,7 @@ PEER_CONFIG = {
 
 
 def make_ours(path: str | None, overrides: list[str]) -> tuple[Callable[[], object], int]:
-    """Returns a function that runs an update, after two to warm up, and its sequences."""
+    """Returns a function that runs an update, after two warm-up updates, and its sequences."""
     import tensorflow as tf
 
     from albert_tf import config_io
@@ -62,7 +62,7 @@ def make_ours(path: str | None, overrides: list[str]) -> tuple[Callable[[], obje
 
 
 def make_peer(sequences: int) -> Callable[[], object]:
-    """Returns the same of transformers."""
+    """Returns the same for transformers."""
     import torch
     from transformers import AlbertConfig, AlbertForPreTraining
 
@@ -94,7 +94,7 @@ def time_call(function: Callable[[], object]) -> tuple[float, float]:
 
 
 def print_numbers(seconds: float, cpu_seconds: float, sequences: float) -> None:
-    """Prints the line of JSON of a batch."""
+    """Prints the line of JSON for a batch."""
     numbers = {
         "seconds": round(seconds, 4),
         "cpu_seconds": round(cpu_seconds, 4),
@@ -106,11 +106,11 @@ def print_numbers(seconds: float, cpu_seconds: float, sequences: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--config", help="JSON file of a PretrainConfig")
-    parser.add_argument("--set", action="append", default=[], help="key=value of the config")
+    parser.add_argument("--config", help="JSON file with a PretrainConfig")
+    parser.add_argument("--set", action="append", default=[], help="key=value for the config")
     parser.add_argument("--steps", type=int, default=STEPS, help="updates to time")
     parser.add_argument("--peer", action="store_true", help="time transformers")
-    parser.add_argument("--sequences", type=int, default=16, help="of an update of --peer")
+    parser.add_argument("--sequences", type=int, default=16, help="sequences per update of --peer")
     given = parser.parse_args()
     if given.peer:
         update, sequences = make_peer(given.sequences), given.sequences

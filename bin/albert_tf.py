@@ -1,6 +1,6 @@
-"""Says how to get the packages where a program of bin/ does not find them.
+"""Says how to install the packages if a program in bin/ does not find them.
 
-Python looks beside a program first, and so imports this module, which then leaves its place to the
+Python searches the program's folder first, and so imports this module, which then makes way for the
 package of the same name.
 """
 
@@ -10,7 +10,7 @@ from types import TracebackType
 
 
 def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Prints an error as Python does, but a missing package of others in one line."""
+    """Prints errors like Python, but a missing third-party package in one line."""
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("albert_tf."):
         remedy = "First: source .venv/bin/activate (docs/install.md)"
         print(f"{os.path.basename(sys.argv[0])}: {error}. {remedy}", file=sys.stderr)

@@ -1,14 +1,14 @@
 # Sourced by bin/test and bin/quickstart, in the root of the repository.
 
-# A status above 128 is that of a signal, if there is one of that number.
+# A status above 128 means a signal, if one has that number.
 set -o errtrace
 trap 'ended=$?
 if ((ended > 128)) && name=$(kill -l "$ended" 2>/dev/null); then
-  echo "$0: a command was ended by SIG$name. Run $0 again; after SIGKILL, with more memory." >&2
+  echo "$0: a command was killed by SIG$name. Run $0 again; after SIGKILL, with more memory." >&2
 fi' ERR
 
-# make_environment FOLDER FILE...: a virtual environment with the requirements of FILEs and this
-# package, made by the first Python of PATH that can. Does nothing if FOLDER has them as they are now.
+# make_environment FOLDER FILE...: creates a virtual environment with the requirements in FILEs and
+# this package, with the first suitable Python in PATH. Does nothing if FOLDER is up to date.
 make_environment() {
   local folder=$1 file name missing=
   shift

@@ -1,1 +1,1 @@
-"""Text to records, offline. Nothing here needs Keras."""
+"""Turns text into records, offline. Nothing here needs Keras."""

@@ -25,23 +25,23 @@ from albert_tf.workfolder import IDENTITY, WorkFolder
 
 REPORT = "report.json"
 CONTROL_SYMBOLS = (tokenization.CLS, tokenization.SEP, tokenization.MASK)
-# A list, not the published comma-separated string: SentencePiece reads that as CSV, in which the
+# A list, not the published comma-separated string: SentencePiece reads the string as CSV, where the
 # quotation mark swallows the symbols after it.
 USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 FIRST_PIECES = (tokenization.PAD, tokenization.UNK, *CONTROL_SYMBOLS, *USER_SYMBOLS)
 
-# SentencePiece drops lines of more than 4192 bytes.
+# SentencePiece drops lines longer than 4192 bytes.
 _MAX_LINE_CHARACTERS = 1000
 _SAMPLE_SIZE = 20_000
-# The share of letters with marks that are no accents, from which on marks are kept by default.
+# If at least this share of letters has marks other than accents, marks are kept by default.
 _MOST_LOST = 0.01
-# {message of SentencePiece when text and size do not fit: remedy}
+# {SentencePiece's message if text and size do not fit: remedy}
 _REMEDIES = {
     r"too high \(\d+\)\. Please set it to a value <= (\d+)": (
-        "The text gives at most {0} pieces: take --vocab_size={0} or less, or more text."
+        "The text gives at most {0} pieces: use --vocab_size={0} or less, or more text."
     ),
     r"smaller than required_chars\. \d+ vs (\d+)": (
-        "The characters alone need {0} pieces: take at least --vocab_size={0}, "
+        "The characters alone need {0} pieces: use at least --vocab_size={0}, "
         "or a smaller --character_coverage."
     ),
 }
@@ -52,18 +52,18 @@ class VocabularyConfig:
     """Settings of a vocabulary. Defaults are the published ones."""
 
     vocab_size: Annotated[int, Meta(ge=len(FIRST_PIECES) + 1, le=INT32_MAX)] = setting(
-        "number of pieces, V, with the special ones", 30_000
+        "number of pieces, V, including special tokens", 30_000
     )
     character_coverage: Annotated[float, Meta(ge=0.98, le=1)] = setting(
         "share of the text's characters that get a piece", 0.99995
     )
     max_sentences: Annotated[int, Meta(ge=101, le=INT32_MAX)] = setting(
-        "train on at most this many lines, a sample with the same share of each file",
+        "train on a sample of at most this many lines, with the same share of each file",
         10_000_000,
     )
-    seed: Count = setting("of the sample", 12345)
+    seed: Count = setting("seed of the sample", 12345)
     text_field: str = setting(
-        "where .jsonl and .parquet files have the text of a document, in each row", "text"
+        "field with a document's text in each row of .jsonl and .parquet files", "text"
     )
     tokenizer: TokenizerConfig = dataclasses.field(
         default_factory=TokenizerConfig,
@@ -81,12 +81,12 @@ def train(
     output_dir: str,
     may_keep_accents: bool = True,
 ) -> None:
-    """Makes a vocabulary folder with a report, unless it holds this vocabulary already.
+    """Creates a vocabulary folder with a report, unless it already holds this vocabulary.
 
     `input_files` are patterns; `output_dir` gets `spiece.model`, `spiece.vocab`, `cleaning.json`,
-    `report.json`, `identity.json`. With `may_keep_accents` accents are kept also where the text's
-    script needs them. Raises `UserError` for bad input, too little of it, or another vocabulary
-    there.
+    `report.json`, `identity.json`. With `may_keep_accents`, accents are also kept if the text's
+    script needs them. Raises `UserError` for bad or too little input, or if the folder holds
+    another vocabulary.
     """
     paths = documents.expand_inputs(input_files)
     settings = dataclasses.asdict(config)
@@ -95,9 +95,9 @@ def train(
     identity = {"settings": settings, "inputs": documents.identify_inputs(paths)}
     folder = WorkFolder(output_dir, identity, tokenization.MODEL)
     if not folder.done(IDENTITY) and tokenization.read_files(output_dir):
-        raise UserError(f"{output_dir} holds another vocabulary. Take another --output_dir.")
+        raise UserError(f"{output_dir} holds another vocabulary. Use another --output_dir.")
     if folder.finished():
-        logging.info("%s holds this vocabulary already: nothing to do", output_dir)
+        logging.info("%s already holds this vocabulary: nothing to do", output_dir)
         return
     if may_keep_accents:
         config = _suit_text(config, paths)
@@ -113,7 +113,7 @@ def train(
 
 
 def train_model(lines: Iterator[str], config: VocabularyConfig, *, is_limit: bool = False) -> bytes:
-    """Returns the serialized model of normalized lines; with `is_limit` it may be smaller."""
+    """Returns the serialized model for normalized lines; with `is_limit`, it may be smaller."""
     writer = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -130,7 +130,7 @@ def train_model(lines: Iterator[str], config: VocabularyConfig, *, is_limit: boo
             eos_id=-1,
             control_symbols=list(CONTROL_SYMBOLS),
             user_defined_symbols=list(USER_SYMBOLS),
-            # The text is normalized already; the model only turns spaces into ▁.
+            # The text is already normalized; the model only turns spaces into ▁.
             normalization_rule_name="identity",
             hard_vocab_limit=not is_limit,
             minloglevel=2,  # errors only
@@ -143,7 +143,7 @@ def train_model(lines: Iterator[str], config: VocabularyConfig, *, is_limit: boo
 
 
 def _suit_text(config: VocabularyConfig, paths: Sequence[str]) -> VocabularyConfig:
-    """Keeps accents if the text has enough that are parts of letters, as vowel signs are."""
+    """Keeps accents if enough marks in the text are parts of letters, such as vowel signs."""
     first = functools.partial(_read_lines, config=config, on_progress=lambda _: None)
     share = _SAMPLE_SIZE // len(paths) + 1
     lines = itertools.chain.from_iterable(itertools.islice(first(path), share) for path in paths)
@@ -157,7 +157,7 @@ def _suit_text(config: VocabularyConfig, paths: Sequence[str]) -> VocabularyConf
 
 
 def measure_fit(tokenizer: Tokenizer, lines: Sequence[str]) -> dict[str, Any]:
-    """Returns how well a vocabulary fits lines, as they are before normalization."""
+    """Returns how well a vocabulary fits lines that are not normalized."""
     losses = normalization.count_losses(lines, tokenizer.normalize)
     characters = Counter(c for line in lines for c in line if not c.isspace())
     known = {c for i in range(tokenizer.size) for c in tokenizer.id_to_piece(i)}
@@ -190,10 +190,10 @@ def _normalize_lines(lines: Iterator[str], config: VocabularyConfig) -> Iterator
 
 
 def sample_lines(paths: Sequence[str], config: VocabularyConfig) -> Iterator[str]:
-    """Yields the lines of files, or `max_sentences` of them: of each file its share, to a line.
+    """Yields the lines of files, or a sample of `max_sentences` with each file's exact share.
 
-    Files that may have more are read twice, first to count. Nothing is kept in memory (selection
-    sampling: Knuth, The Art of Computer Programming, volume 2, section 3.4.2, algorithm S).
+    Files that may have more lines are read twice, first to count. Nothing is kept in memory: it
+    uses selection sampling (Knuth, The Art of Computer Programming, volume 2, section 3.4.2, S).
     """
     sizes = [corpus_files.get_size(path) for path in paths]
     is_small = all(map(corpus_files.can_seek, paths)) and sum(sizes) <= config.max_sentences
@@ -204,7 +204,7 @@ def sample_lines(paths: Sequence[str], config: VocabularyConfig) -> Iterator[str
         if total <= config.max_sentences:
             yield from itertools.chain.from_iterable(map(read, paths))
             return
-        logging.info("%d of %d lines are taken", config.max_sentences, total)
+        logging.info("using %d of %d lines", config.max_sentences, total)
         ends = [config.max_sentences * end // total for end in itertools.accumulate(counts)]
         for number, (path, count) in enumerate(zip(paths, counts, strict=True)):
             missing = ends[number] - (ends[number - 1] if number else 0)
@@ -239,7 +239,7 @@ def draw_sample(lines: Iterator[str], sample: list[str]) -> Iterator[str]:
 
 
 def split_long_lines(lines: Iterator[str]) -> Iterator[str]:
-    """Yields the lines; splits a long one between words, and a long word anywhere."""
+    """Yields the lines; splits long lines between words, and long words anywhere."""
     for line in lines:
         # A character has at most 4 bytes; a piece never crosses a space.
         if len(line) <= _MAX_LINE_CHARACTERS:

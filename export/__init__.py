@@ -1,1 +1,1 @@
-"""Exports trained models; their users need none of this code."""
+"""Exports trained models, which then run without this code."""

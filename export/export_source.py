@@ -1,4 +1,4 @@
-"""Reads a trained checkpoint, strictly, into the network of a kind of exported model."""
+"""Reads a trained checkpoint strictly, into the network of a kind of exported model."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -19,15 +19,15 @@ from albert_tf.tasks import finetuned_model, inference, recipes
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.train_config import FinetuneConfig
 
-# Choices that mean nothing to some kinds.
+# Choices that do not apply to all kinds.
 _CHOICES = ("labels", "pooling", "normalize", "top_k")
 
 
 def read(config: ExportConfig) -> ExportedModel:
     """Reads a checkpoint as `formats.read` does.
 
-    Raises `UserError` if the checkpoint cannot be read, or lacks weights of the kind; nothing says
-    its kind; lengths leave no room for a text; or a choice does not apply to the kind.
+    Raises `UserError` if the checkpoint cannot be read, lacks weights of the kind, or does not say
+    its kind; if lengths leave no room for a text; or if a choice does not apply to the kind.
     """
     return choose(config, *read_source(config.source))
 
@@ -46,7 +46,7 @@ def configure(
 ) -> tuple[Task | None, FinetuneConfig]:
     """Returns the task of a checkpoint, unless it is given, and the config of its run.
 
-    Without a run it reads all its positions, unless it says where it cuts texts.
+    Without a run, the length is all positions, unless the checkpoint sets one.
     """
     own, vectors = checkpoint.task_config, checkpoint.vectors
     values = own
@@ -66,7 +66,7 @@ def configure(
 def choose(
     config: ExportConfig, checkpoint: ModelCheckpoint, task: Task | None, run_config: FinetuneConfig
 ) -> ExportedModel:
-    """Makes the model that is exported of a checkpoint in memory; errors as of `read`."""
+    """Makes the exported model from a checkpoint in memory; errors as in `read`."""
     task = task or finetuned_model.infer_task(checkpoint)
     kind = _select_kind(config.source, task, run_config)
     answer = MODELS[kind].answer
@@ -100,7 +100,7 @@ def choose(
 
 
 def read_pretrained(path: str, which: str = BEST) -> ExportedModel:
-    """Reads any checkpoint as `formats.read` does, with the heads of pre-training that it has.
+    """Reads any checkpoint as `formats.read` does, with the pre-training heads that it has.
 
     Raises `UserError` if it cannot be read, or lacks the encoder or the pooler.
     """
@@ -110,12 +110,12 @@ def read_pretrained(path: str, which: str = BEST) -> ExportedModel:
     run_config = FinetuneConfig(albert=config, max_seq_length=longest, dtype="float32")
     model = load_pretrained(checkpoint, run_config)
     if not model.has_part(weight_names.POOLER):
-        raise UserError(f"{path} has no pooler, which a module needs. Take a whole checkpoint.")
+        raise UserError(f"{path} has no pooler, which a module needs. Use a complete checkpoint.")
     return model
 
 
 def load_pretrained(checkpoint: ModelCheckpoint, run_config: FinetuneConfig) -> ExportedModel:
-    """Loads a checkpoint with the head of the masked language model, if it has one."""
+    """Loads a checkpoint with the masked-LM head, if it has one."""
     parts, own = weight_names.parts(checkpoint.config), checkpoint.weights.keys()
     kind = "encoder" if parts[weight_names.POOLER].keys() <= own else "sentence_embedding"
     kind = "fill_mask" if parts[weight_names.MASKED_LM].keys() <= own else kind
@@ -127,7 +127,7 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
 
     Raises `UserError` if it lacks weights of the kind, or has another number of labels.
     """
-    config = options.run_config.albert  # the user may have changed it
+    config = options.run_config.albert  # may have the user's changes
     _check_weights(checkpoint, options)
     options = dataclasses.replace(options, labels=_complete_labels(checkpoint, options))
     network = MODELS[options.kind].answer.make_network(config, options)
@@ -148,7 +148,7 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
 
 
 def _check_weights(checkpoint: ModelCheckpoint, options: Options) -> None:
-    """Raises `UserError` unless the weights are an ALBERT's, with all that the kind needs."""
+    """Raises `UserError` unless the weights are an ALBERT's, and all that the kind needs."""
     answer = MODELS[options.kind].answer
     run_config = dataclasses.replace(options.run_config, pooling=options.pooling)
     expected = answer.list_weights(checkpoint.weights, run_config, checkpoint.source)
@@ -156,8 +156,8 @@ def _check_weights(checkpoint: ModelCheckpoint, options: Options) -> None:
     known = {name for shapes in parts.values() for name in shapes}
     if unknown := sorted(checkpoint.weights.keys() - known):
         raise UserError(
-            f"{checkpoint.source} has {len(unknown)} weights that are no ALBERT's, such as "
-            f"{unknown[0]}. If they change nothing, leave them out with bin/convert_checkpoint "
+            f"{checkpoint.source} has {len(unknown)} weights that are not an ALBERT's, such as "
+            f"{unknown[0]}. If they have no effect, leave them out with bin/convert_checkpoint "
             "--allow_partial=REGEX."
         )
     matches = matching.compare_weights(checkpoint.weights, expected)
@@ -166,7 +166,7 @@ def _check_weights(checkpoint: ModelCheckpoint, options: Options) -> None:
     if differences:
         raise UserError(
             f"{checkpoint.source} has {differences[0]}, which a model that "
-            f"{answer.description} needs. Take a checkpoint that was trained for that, or another "
+            f"{answer.description} needs. Use a checkpoint that was trained for that, or another "
             "--kind."
         )
 
@@ -176,14 +176,14 @@ def _select_kind(config: SourceConfig, task: Task | None, run_config: FinetuneCo
         return config.kind
     if task is None:
         raise UserError(
-            f"{config.checkpoint} does not say what it is for: name --kind, {', '.join(MODELS)}."
+            f"{config.checkpoint} does not say what it is for: pass --kind, {', '.join(MODELS)}."
         )
     is_null = span.may_be_none(task.kind) and run_config.null_answer == "null_score"
     return "span" if is_null else task.kind.name
 
 
 def _check_choices(config: ExportConfig, kind: str, *, may_be_none: bool) -> None:
-    """Raises `UserError` if a choice would change nothing in a model of that kind."""
+    """Raises `UserError` if a choice would have no effect in a model of that kind."""
     for name in _CHOICES:
         kinds = [known for known in MODELS if name in MODELS[known].answer.choices]
         if getattr(config.source, name) not in (None, (), False) and kind not in kinds:
@@ -192,14 +192,16 @@ def _check_choices(config: ExportConfig, kind: str, *, may_be_none: bool) -> Non
         return
     if not may_be_none:
         raise UserError(
-            "--null_threshold is for models of questions that may have no answer: leave it out."
+            "--null_threshold is only for questions that may have no answer: leave it out."
         )
     if not config.text:
-        raise UserError("--null_threshold is for answers in text: leave it out, or --text=false.")
+        raise UserError(
+            "--null_threshold is for text answers: leave it out, or leave out --text=false."
+        )
 
 
 def _complete_labels(checkpoint: ModelCheckpoint, options: Options) -> tuple[str, ...]:
-    """Returns the checked labels of the kind; classes without labels are numbered."""
+    """Returns the checked labels of the kind; numbers classes without labels."""
     answer, labels = MODELS[options.kind].answer, options.labels
     if answer.labels_weight is None:
         return ()
@@ -207,9 +209,9 @@ def _complete_labels(checkpoint: ModelCheckpoint, options: Options) -> tuple[str
     if size != (expected := answer.num_outputs or len(labels) or size):
         raise UserError(
             f"{checkpoint.source} has {size} classes, not {expected}. "
-            "Give all --labels in the order of their ids, or another --kind."
+            "Pass all --labels in the order of their ids, or another --kind."
         )
     is_listed = all(label.strip() and len(label.splitlines()) == 1 for label in labels)
-    message = f"--labels: give each label a name of its own, in one line: {', '.join(labels)!r}."
+    message = f"--labels: give each label a different name, in one line: {', '.join(labels)!r}."
     require(is_listed and len(set(labels)) == len(labels), message)
     return answer.complete_labels(labels, size, checkpoint.source)

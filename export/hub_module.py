@@ -1,4 +1,4 @@
-"""Writes modules by TF Hub's contract for text: an encoder and its preprocessor, with its names."""
+"""Writes modules that follow TF Hub's text API: an encoder and its preprocessor."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from albert_tf.records import features
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 
-# Our names of inputs -> the Hub's.
+# {our name of an input: the Hub's}
 NAMES = {
     features.INPUT_IDS: "input_word_ids",
     features.INPUT_MASK: "input_mask",
@@ -26,7 +26,7 @@ NAMES = {
 }
 ENCODER, PREPROCESSOR = "encoder", "preprocessor"
 _POSITIONS = features.MASKED_LM_POSITIONS
-# Attributes under which users of a module look for its vocabulary.
+# Attributes in which users of a module look for its vocabulary.
 _ATTRIBUTES = {tokenization.MODEL: "sp_model_file", tokenization.WORDPIECE: "vocab_file"}
 
 Tensors = Mapping[str, Any]
@@ -35,12 +35,12 @@ Encode = Callable[[Tensors, bool, tf.Tensor | None], dict[str, Any]]
 
 
 def write(model: ExportedModel, folder: str, seq_length: int | None = 128) -> str:
-    """Writes both modules into a folder: whole, or not at all. Returns the folder of the encoder.
+    """Writes both modules into a folder, completely or not at all. Returns the encoder's folder.
 
-    `seq_length` is the default length of texts; None writes no preprocessor.
+    `seq_length` is the default text length; None writes no preprocessor.
 
     Raises `UserError` if the folder exists, the preprocessor has no vocabulary, or the encoder
-    reads no texts of that length.
+    cannot read texts of that length.
     """
     longest = model.config.max_position_embeddings
     if seq_length is not None and seq_length > longest:
@@ -66,7 +66,7 @@ def _write_encoder(model: ExportedModel, folder: str) -> None:
         sequence_output, default and pooled_output  [B, S, D], [B, D], [B, D]
         encoder_outputs                             list of [B, S, D]
 
-    `mlm` takes `masked_lm_positions` [B, P], too, and adds `mlm_logits` [B, P, V]; `sop` adds
+    `mlm` also needs `masked_lm_positions` [B, P], and adds `mlm_logits` [B, P, V]; `sop` adds
     `sop_logits` [B, 2]. All float32.
     """
     network: Any = model.network
@@ -103,7 +103,7 @@ def _write_encoder(model: ExportedModel, folder: str) -> None:
 def _make_module(
     encode: Encode, variables: Sequence[tf.Variable], more_inputs: Sequence[str] = ()
 ) -> tf.train.Checkpoint:
-    """Returns an object that can be called, trained, and put into another model."""
+    """Returns an object that can be called, trained, and used inside another model."""
     names = NAMES | {name: name for name in more_inputs}
 
     @tf.function(autograph=False)
@@ -124,14 +124,14 @@ def _make_module(
 
 
 def _write_preprocessor(model: ExportedModel, folder: str, seq_length: int) -> None:
-    """Writes the preprocessor, which turns texts into the inputs of the encoder.
+    """Writes the preprocessor, which turns texts into the encoder's inputs.
 
     Called with [B] strings it returns the encoder's three inputs, [B, seq_length] int32. For pairs
     and other lengths:
 
         tokenize(texts)                                  ragged [B, None] int32
-        bert_pack_inputs([ragged], seq_length=...)       the three inputs, of a text
-        bert_pack_inputs([ragged, ragged], seq_length=)  of a pair
+        bert_pack_inputs([ragged], seq_length=...)       the three inputs, for a text
+        bert_pack_inputs([ragged, ragged], seq_length=)  for a pair
         tokenize.get_special_tokens_dict()               ids of special tokens, int32
 
     Raises `UserError` if there is no vocabulary.
@@ -189,7 +189,7 @@ def _list_special_tokens(vocabulary: Tokenizer) -> dict[str, int]:
 
 
 def _save(root: tf.train.Checkpoint, model: ExportedModel, folder: str) -> None:
-    # Without a vocabulary nobody knows.
+    # Unknown without a vocabulary.
     if model.tokenizer is not None:
         root.do_lower_case = tf.Variable(model.tokenizer.config.lower_case, trainable=False)
     with saved_model.write_assets(model) as root.assets:

@@ -1,7 +1,7 @@
 """Converts a model to one file for LiteRT (TensorFlow Lite), which runs on phones and small boards.
 
-It takes token ids, one request of one length, so that memory is planned in advance. Text
-needs operations that LiteRT lacks, and so do the checks of ids. A card is written next to the file.
+Its input is token ids, one request of a fixed length, so that memory is planned in advance. Text
+and checks of ids need operations that LiteRT lacks. A card is written next to the file.
 """
 
 import os
@@ -21,10 +21,10 @@ from albert_tf.export.serving_api import TOKEN_IDS, Signature
 from albert_tf.model import xla
 from albert_tf.records import features, model_inputs
 
-# Positions of [MASK] in a request of fill_mask; positions that are not needed are 0.
+# Positions of [MASK] in a fill_mask request; unused positions are 0.
 PREDICTIONS = 8
-# Storage of the matrices: optimizations of the converter, and the types it may store. `dynamic`
-# multiplies integers, too; `float16` multiplies float32.
+# How matrices are stored: the converter's optimizations, and the types that it may store. `dynamic`
+# also multiplies integers; `float16` multiplies float32.
 QUANTIZATIONS: Mapping[str, tuple[list, list]] = {
     "none": ([], []),
     "dynamic": ([tf.lite.Optimize.DEFAULT], []),
@@ -42,7 +42,7 @@ print(answer(**inputs))"""
 
 
 def write(model: ExportedModel, content: bytes, path: str, note: str = "") -> None:
-    """Writes the content of a file, and its card as `path`.md, which has the note."""
+    """Writes the content of a file, and its card with the note as `path`.md."""
     answer, title = open_file(content).get_signature_runner(TOKEN_IDS), os.path.basename(path)
     sides = {"in": answer.get_input_details(), "out": answer.get_output_details()}
     order = sorted(sides["in"], key=lambda name: sides["in"][name]["index"])
@@ -67,9 +67,9 @@ def write(model: ExportedModel, content: bytes, path: str, note: str = "") -> No
 
 
 def run(content: bytes, records: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the outputs of a file for rows of ids, [N, ...] each, which it answers one by one.
+    """Returns the outputs of a file for rows of ids, [N, ...] each, one row at a time.
 
-    The value of a regression is `logits` [N, 1], as in the network.
+    The value of regression is `logits` [N, 1], as in the network.
     """
     answer = open_file(content).get_signature_runner(TOKEN_IDS)
     names = answer.get_input_details()
@@ -84,9 +84,11 @@ def run(content: bytes, records: Mapping[str, np.ndarray]) -> dict[str, np.ndarr
 
 
 def open_file(content: bytes) -> Any:
-    """Returns the interpreter of a file."""
+    """Returns the interpreter for a file."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of ai-edge-litert, which has the same code
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # about ai-edge-litert, which has the same code
         return tf.lite.Interpreter(model_content=content)
 
 
@@ -95,11 +97,11 @@ def convert(
 ) -> bytes:
     """Returns the content of a .tflite file.
 
-    Its signature `token_ids` has the inputs of the SavedModel's, int32 [1, S] (of C choices
-    [1, C, S]; `masked_lm_positions` [1, PREDICTIONS]) with S the run's `max_seq_length`, and its
-    outputs other than strings: for `label` and `choice` there are the probabilities.
-    Numbers are NaN where `input_mask` begins with 0. `quantize` is a key of `QUANTIZATIONS`. With
-    names in `outputs` there are no others.
+    Its signature `token_ids` has the SavedModel's inputs, int32 [1, S] ([1, C, S] for C choices;
+    `masked_lm_positions` [1, PREDICTIONS]) with S the run's `max_seq_length`, and its outputs
+    except strings: instead of `label` and `choice`, there are the probabilities. Numbers are NaN
+    if `input_mask` starts with 0. `quantize` is a key of `QUANTIZATIONS`. `outputs`, if given,
+    lists the only outputs.
     """
     shape = model.shape_ids(1, model.options.run_config.max_seq_length)
     shapes = {features.MASKED_LM_POSITIONS: [1, PREDICTIONS]}
@@ -107,7 +109,7 @@ def convert(
 
     def compute(ids: Mapping[str, tf.Tensor]) -> Tensors:
         computed = model.compute_outputs(ids)
-        # LiteRT has no op that refuses a request.
+        # LiteRT has no op that can refuse a request.
         is_right = model_inputs.is_padded_right(ids[features.INPUT_MASK])
         return {
             name: tf.where(is_right, x, np.nan) if x.dtype.is_floating else x

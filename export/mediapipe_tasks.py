@@ -1,7 +1,7 @@
-"""Packs a file for LiteRT with what MediaPipe's text tasks read: tokenizer, labels, tensors' roles.
+"""Adds what MediaPipe's text tasks need to a LiteRT file: tokenizer, labels, roles of tensors.
 
-MediaPipe tokenizes by itself, as a SentencePiece model or a `vocab.txt` tells it, after it has
-lowered ASCII letters alone. So the model that is packed normalizes text by its own table.
+MediaPipe has its own tokenizer for a SentencePiece model or a `vocab.txt`, and lower-cases only
+ASCII letters. So the packed SentencePiece model normalizes text with its own table.
 """
 
 import importlib.util
@@ -21,7 +21,7 @@ from albert_tf.records.model_inputs import TOKENS
 from albert_tf.tokenizers import tokenization, tokenizer_json
 from albert_tf.tokenizers.normalization import TokenizerConfig
 
-# {kind: the outputs that a task reads; it takes any other for a second head}
+# {kind: the outputs that a task reads; it would treat any other as a second head}
 OUTPUTS: Mapping[str, tuple[str, ...]] = {
     "classification": ("probabilities",),
     "multi_label": ("probabilities",),
@@ -29,21 +29,24 @@ OUTPUTS: Mapping[str, tuple[str, ...]] = {
     "span": ("start_logits", "end_logits"),
 }
 NOTE = """\
-The file has its tokenizer and labels inside: it is for MediaPipe's text tasks, whose inputs have a
-batch of one. MediaPipe cuts at the length below and reads one text (segment 0). With a
-SentencePiece vocabulary it makes the same tokens; with a WordPiece one it neither drops accents nor
-lowers letters beyond ASCII, so that such texts get other tokens."""
+The file includes its tokenizer and labels, for MediaPipe's text tasks, whose batch size is 1.
+MediaPipe truncates at the length below and reads one text (segment 0). With a SentencePiece
+vocabulary it produces the same tokens. With a WordPiece vocabulary it neither drops accents nor
+lower-cases letters beyond ASCII, so such texts get other tokens."""
 
 
 def check(model: ExportedModel) -> None:
-    """Raises `UserError` for a kind without a task, a vocabulary that it would read otherwise."""
+    """Raises `UserError` for a kind without a task, or a vocabulary that it reads differently."""
     kind, tokenizer, source = model.options.kind, model.tokenizer, model.source
-    require(kind in OUTPUTS, f"--mediapipe is for {', '.join(OUTPUTS)}: it has no task for {kind}.")
+    require(
+        kind in OUTPUTS,
+        f"--mediapipe is for {', '.join(OUTPUTS)}: MediaPipe has no task for {kind}.",
+    )
     if tokenizer is None:
         raise UserError(f"{source} has no vocabulary. Put it there, or leave out --mediapipe.")
     require(
         getattr(tokenizer.config, "lower_case", False),
-        f"{source}: MediaPipe lowers all letters, and the vocabulary is cased. Leave out "
+        f"{source}: MediaPipe lower-cases all text, but the vocabulary is cased. Leave out "
         "--mediapipe.",
     )
     require(
@@ -54,21 +57,21 @@ def check(model: ExportedModel) -> None:
     try:
         import mediapipe  # noqa: F401
     except ImportError:
-        raise UserError("--mediapipe needs its package: pip install mediapipe") from None
+        raise UserError("--mediapipe needs a package: pip install mediapipe") from None
 
 
 def convert(model: ExportedModel, quantize: str = "none") -> bytes:
-    """Returns the content of a .tflite file for MediaPipe; `UserError` as of `check`."""
+    """Returns the content of a .tflite file for MediaPipe; `UserError` as in `check`."""
     check(model)
     outputs = OUTPUTS[model.options.kind]
     return _pack(model, litert.convert(model, quantize, outputs=outputs))
 
 
 def import_writer() -> Any:
-    """Returns MediaPipe's module; its package 1.2.3 lacks a compiled function that it imports."""
+    """Returns MediaPipe's module; package 1.2.3 lacks a compiled function that it imports."""
     name = "mediapipe.tasks.cc.metadata.python"
     if importlib.util.find_spec("mediapipe.tasks.cc") is None:
-        # The oldest program that can read the roles and tokenizers that are written here.
+        # The oldest version that can read these roles and tokenizers.
         version = types.SimpleNamespace(GetMinimumMetadataParserVersion=lambda metadata: "1.1.0")
         module: Any = types.ModuleType(name)
         module._pywrap_metadata_version = version
@@ -79,7 +82,7 @@ def import_writer() -> Any:
 
 
 def _pack(model: ExportedModel, content: bytes) -> bytes:
-    """Returns the content of a .tflite file with the metadata; it is a zip as well."""
+    """Returns the content of a .tflite file with metadata; it is also a zip file."""
     metadata_writer = import_writer()
     assert model.tokenizer is not None
     config = model.tokenizer.config
@@ -103,6 +106,6 @@ def _pack(model: ExportedModel, content: bytes) -> bytes:
             labels = metadata_writer.Labels().add([*model.options.labels])
             writer.add_classification_output(labels)
         else:
-            for tensor in interpreter.get_output_details():  # in the order of the file
+            for tensor in interpreter.get_output_details():  # in file order
                 writer.add_feature_output(outputs[tensor["index"]])
         return bytes(writer.populate()[0])

@@ -19,7 +19,7 @@ from albert_tf.lazy_tensorflow import PACKS_ONCE
 from albert_tf.records import features
 
 NAME = "MODEL.md"
-# The newest server.
+# The newest server version.
 SERVER = "2.20.0"
 _COLUMNS = "padded to the longest row of the batch"
 # Meanings of inputs and outputs whose names do not say them.
@@ -66,8 +66,8 @@ MEANINGS: Mapping[str, str] = {
     "probability": "probability of the best span among the candidates",
     "null_odds": "high if there is no answer: above the threshold, `answer` is empty",
 }
-_SERIALIZED = "inputs"  # the input of serialised examples
-_NUM_SHOWN = 8  # token ids of an example
+_SERIALIZED = "inputs"  # the input for serialized examples
+_NUM_SHOWN = 8  # token ids in an example
 
 _FILES = """\
 `assets/` holds the config, lengths, vocabulary and labels. `assets.extra/` holds a request for each
@@ -108,13 +108,13 @@ def write(
     target: str,
     folder: str,
 ) -> None:
-    """Writes the card into `folder`, where the SavedModel is now; `target` is its final place.
+    """Writes the card into `folder`, where the SavedModel is now; `target` is its final path.
 
-    `functions` are the signatures, traced.
+    `functions` are the traced signatures.
     """
     versions = os.path.dirname(target)
     title, name = serving_api.make_model_name(versions), next(iter(signatures))
-    shown = [x for x in signatures if x != DEFAULT] or [DEFAULT]  # which is one of the others
+    shown = [x for x in signatures if x != DEFAULT] or [DEFAULT]  # the default equals another one
     command = make_docker_command(versions, '"$(dirname "$PWD")"')
     inputs = "\n".join(_set_input(*item) for item in signatures[name].example.items())
     sections = [
@@ -139,7 +139,7 @@ def write(
 
 
 def introduce(title: str, model: ExportedModel, form: str) -> Iterator[str]:
-    """Yields the first sections of the card of any export: what it does, its source, its labels."""
+    """Yields the first sections of any export's card: what it does, its source, its labels."""
     config, labels = model.config, model.options.labels
     source = f"`{provenance.name_for_card(model.source)}`"
     scores = f" ({model.scores})" if model.scores else ""
@@ -154,7 +154,7 @@ def introduce(title: str, model: ExportedModel, form: str) -> Iterator[str]:
 
 
 def _describe_answers(model: ExportedModel) -> Iterator[str]:
-    """Yields what is read of a text, and the settings on which answers depend."""
+    """Yields how much of a text is read, and the settings that affect answers."""
     options = model.options
     cut = model.answer.truncation_note if options.text else ""
     longest = options.run_config.max_seq_length if options.text else 0
@@ -176,9 +176,9 @@ def list_tensors(tensors: Iterable[tuple[str, str, str]]) -> str:
 
 
 def make_docker_command(folder: str, word: str = "") -> str:
-    """Returns the command that serves a folder of versions; a server reads gs://... by itself.
+    """Returns the command that serves a folder of versions; the server itself reads gs://...
 
-    `word` is what the shell calls a folder on a disk, by default by its absolute path.
+    `word` is a local folder as a shell word, by default its absolute path.
     """
     name = serving_api.make_model_name(folder)
     ports = "-p 8500:8500 -p 8501:8501"
@@ -196,7 +196,7 @@ def _describe_signature(
     signatures: Mapping[str, Signature],
     functions: Mapping[str, ConcreteFunction],
 ) -> str:
-    """Returns what a signature takes and gives, and a request; the default has a second name."""
+    """Describes a signature's inputs and outputs, and a request; the default has a second name."""
     signature = signatures[name]
     also = f", also `{DEFAULT}`" if signature is signatures[DEFAULT] else ""
     verb = signature.method.rpartition("/")[-1]
@@ -218,7 +218,7 @@ def _describe_type(spec: tf.TensorSpec) -> str:
 
 
 def _make_rest_body(name: str, signatures: Mapping[str, Signature]) -> str:
-    """Returns the JSON of a request by REST to a signature."""
+    """Returns the JSON of a REST request to a signature."""
     signature = signatures[name]
     body: dict[str, Any]
     if _SERIALIZED not in signature.inputs:
@@ -235,14 +235,14 @@ def _make_rest_body(name: str, signatures: Mapping[str, Signature]) -> str:
 
 
 def _to_list(value: tf.Tensor) -> list:
-    """Returns an input as JSON has it, long ids cut short."""
+    """Returns an input as a JSON value, with long ids shortened."""
     if value.dtype == tf.string:
         return tf.nest.map_structure(bytes.decode, value.numpy().tolist())
     return value[..., :_NUM_SHOWN].numpy().tolist()
 
 
 def _set_input(name: str, value: tf.Tensor) -> str:
-    """Returns the line of Python that sets an input of a request by gRPC."""
+    """Returns the line of Python that sets an input of a gRPC request."""
     dtype = "" if value.dtype == tf.string else ', "int32"'
     tensor = f"tf.make_tensor_proto({_to_list(value)!r}{dtype})"
     return f'request.inputs["{name}"].CopyFrom(\n    {tensor}\n)'

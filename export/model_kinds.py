@@ -1,4 +1,4 @@
-"""Defines what is exported: a network, how it answers, and the options of the export."""
+"""Defines an exported model: its network, how it answers, and the export options."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -26,10 +26,10 @@ class Options(ReplyOptions):
     Attributes:
         kind: a key of `task_table.MODELS`.
         has_pairs: whether the classified texts are pairs; None if unknown.
-        dtype: of the matrices and their products. LayerNorm, softmax and outputs stay float32.
-        text: whether there are signatures of raw text.
-        signatures: `all`, or `one` of token ids with the outputs of the network.
-        max_text_bytes: longest text of a request, in UTF-8; a longer one is refused.
+        dtype: of matrices and their products. LayerNorm, softmax and outputs stay float32.
+        text: whether there are signatures for raw text.
+        signatures: `all`, or `one`: token ids to the network's outputs.
+        max_text_bytes: the longest text in a request, in UTF-8; longer texts are refused.
     """
 
     kind: str
@@ -44,13 +44,13 @@ class ExportedModel(NamedTuple):
     """A trained model, ready to be exported.
 
     Attributes:
-        source: path of the checkpoint, for messages.
-        options: of the export.
-        network: with the trained weights.
+        source: the path of the checkpoint, for messages.
+        options: the export options.
+        network: has the trained weights.
         tokenizer: None without a vocabulary.
         vocabulary: {file name: content}; may be empty.
-        scores: its step and scores in training, if it is of a run.
-        loaded: names of the weights that the checkpoint has; others, which the kind does not need,
+        scores: its step and scores in training, if it comes from a run.
+        loaded: the names of the weights in the checkpoint; others, which the kind does not need,
             are zeros.
     """
 
@@ -80,14 +80,14 @@ class ExportedModel(NamedTuple):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the inputs of the token-id signature."""
+        """The names of the inputs of the token-id signature."""
         return NAMES + self.answer.more_inputs
 
     def list_requests(self) -> dict[str, dict[str, list[Any]]]:
-        """Returns {signature of text: {input: those of an example}}, the most usual first."""
+        """Returns {text signature: {input: example values}}, the most common first."""
         entries, has_pairs = self.answer.list_requests(), self.options.has_pairs
         if PAIR in entries and has_pairs is not None:
-            # The model was trained on one of them, and would answer the other with nonsense.
+            # The model was trained on one of them; its answers to the other would be meaningless.
             name = PAIR if has_pairs else TEXT
             entries = {name: entries[name]}
         return entries
@@ -97,15 +97,15 @@ class ExportedModel(NamedTuple):
         return weight_names.parts(self.config)[part].keys() <= self.loaded
 
     def shape_ids(self, batch_size: int, length: int) -> list[int]:
-        """Returns the shape of the ids: [B, S], of multiple choice [B, C, S]."""
+        """Returns the shape of the ids: [B, S], or [B, C, S] for multiple choice."""
         choices = [len(self.options.labels)] if self.answer.rank == 3 else []
         return [batch_size, *choices, length]
 
     def compute_outputs(self, ids: Mapping[str, tf.Tensor]) -> Tensors:
         """Computes the answers to checked token ids, by name.
 
-        `classes` are the labels of the probabilities in each row, [B, C], also in a row of padding
-        alone, with which a server fills up a batch.
+        `classes` are the labels of the probabilities in each row, [B, C], even in rows of only
+        padding, with which a server fills up a batch.
         """
         outputs = self.answer.apply(self.network, ids, self.options)
         answers = self.answer.respond(outputs, self.options)

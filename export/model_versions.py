@@ -1,8 +1,8 @@
-"""Writes a SavedModel as a version that TensorFlow Serving takes: `<folder>/<version>/`.
+"""Writes a SavedModel as a version for TensorFlow Serving: `<folder>/<version>/`.
 
-On a disk a version appears at once, complete. A store of objects (gs://...) has no folders to
-rename: there the files are copied one after the other, and a server that watches may take a version
-that is not whole yet. Write to a disk first, or watch the folder when the export is done.
+On a local disk, a complete version appears at once. An object store (gs://...) has no folders to
+rename: files are copied one by one, and a server that watches the folder may load an incomplete
+version. Export to a local disk first, or start watching when the export is done.
 """
 
 import os
@@ -18,13 +18,13 @@ from albert_tf.file_checks import refuse_output_folder
 
 
 def write(model: ExportedModel, folder: str, version: int | None = None) -> str:
-    """Writes a model, ready for a server that runs; returns the folder of the version.
+    """Writes a model so that a running server can load it; returns the folder of the version.
 
     Args:
-        folder: of all versions of the model.
-        version: a number; a server takes the highest. None takes the one after the highest.
+        folder: the folder of all versions of the model.
+        version: a number; a server loads the highest. None uses the next one.
 
-    Raises `UserError` if that version exists, or another export wrote it meanwhile.
+    Raises `UserError` if that version exists, or another export writes it meanwhile.
     """
     target = choose_folder(folder, version)
     made = signatures.make_signatures(model)
@@ -39,7 +39,7 @@ def write(model: ExportedModel, folder: str, version: int | None = None) -> str:
         if not tf.io.gfile.exists(target):
             raise
         raise UserError(
-            f"{target} was written by another export meanwhile: export again."
+            f"another export has written {target} in the meantime: export again."
         ) from None
     return target
 
@@ -52,12 +52,12 @@ def choose_folder(folder: str, version: int | None = None) -> str:
     refuse_output_folder(folder, "to")
     version = version or 1 + max(list_versions(folder), default=0)  # after the highest
     target = os.path.join(folder, str(version))
-    message = f"{target} exists. Take another --version, or none for the next free one."
+    message = f"{target} already exists. Use another --version, or none for the next free one."
     require(not tf.io.gfile.exists(target), message)
     return target
 
 
 def list_versions(folder: str) -> list[int]:
-    """Returns the versions in a folder, the lowest first; a half-written one counts."""
+    """Returns the versions in a folder in ascending order, including incomplete ones."""
     names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
     return sorted(int(number) for name in names if (number := name.rstrip("/")).isdigit())

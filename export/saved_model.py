@@ -1,8 +1,8 @@
 """Saves a model as a SavedModel: variables, graph, assets and signatures.
 
-The root holds TensorFlow's own variables and nothing of Keras: of an attached Keras object a second
-variable is saved, and the first one, which the graph reads, is never restored in a session or by a
-C++ server. In Python it is, so that nobody notices.
+The root holds TensorFlow's own variables and no Keras objects. With an attached Keras object, a
+second variable is saved, and the first one, which the graph reads, is never restored in a session
+or by a C++ server. Python restores it, so that nobody notices.
 """
 
 import contextlib
@@ -56,13 +56,13 @@ def load(folder: str) -> Mapping[str, ConcreteFunction]:
 
 
 def trace(signature: Signature) -> ConcreteFunction:
-    """Returns the function of a signature, which takes its inputs as keywords.
+    """Returns the function of a signature, with the inputs as keyword arguments.
 
-    Its graph is only served: it has no gradients, and layers that share weights are one loop.
+    The graph is only for serving: it has no gradients, and layers that share weights are one loop.
     """
 
     def function(**inputs: tf.Tensor) -> Mapping[str, tf.Tensor]:
-        # A server lets arrays of any shape through.
+        # A server passes on arrays of any shape.
         specs = signature.inputs
         return signature.function(
             {name: tf.ensure_shape(x, specs[name].shape) for name, x in inputs.items()}
@@ -74,7 +74,7 @@ def trace(signature: Signature) -> ConcreteFunction:
 
 @contextlib.contextmanager
 def write_assets(model: ExportedModel) -> Iterator[list[tf.saved_model.Asset]]:
-    """Writes what tells a model to those who read it into a folder that exists inside `with`."""
+    """Writes the assets that describe a model into a folder that exists inside `with`."""
     contents = dict(model.vocabulary)
     contents[model_checkpoint.ALBERT_CONFIG] = files.to_json(config_io.to_dict(model.config))
     contents[KIND] = f"{model.options.kind}\n".encode()
@@ -103,9 +103,9 @@ def read_assets(folder: str) -> tuple[Kind, Tokenizer, FinetuneConfig] | None:
 
 
 def remove_uuid(folder: str) -> None:
-    """Leaves the random number out of the fingerprint: the same export is the same bytes.
+    """Removes the random number from the fingerprint: the same export gives the same bytes.
 
-    Raises `UserError` if TensorFlow could not read the variables back, which it passes over.
+    Raises `UserError` if TensorFlow could not read the variables back, which it silently ignores.
     """
     path = os.path.join(folder, "fingerprint.pb")
     fingerprint = fingerprint_pb2.FingerprintDef.FromString(files.read_bytes(path, "fingerprint"))
@@ -116,7 +116,7 @@ def remove_uuid(folder: str) -> None:
 
 
 def _set_methods(signatures: Mapping[str, Signature], folder: str) -> None:
-    """Names the methods of the server, as `tf.saved_model.save` names predict for all."""
+    """Sets the server methods: `tf.saved_model.save` sets predict for all signatures."""
     others = {name: x.method for name, x in signatures.items() if x.method != PREDICT}
     if not others:
         return

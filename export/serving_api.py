@@ -1,4 +1,4 @@
-"""Defines signatures of a SavedModel, and their requests in the protocol of TensorFlow Serving."""
+"""Defines signatures of a SavedModel, and their requests in TensorFlow Serving's protocol."""
 
 import os
 import re
@@ -11,10 +11,10 @@ from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 from albert_tf import files
 from albert_tf.export.requests.token_ids import Tensors
 
-# Names of signatures; the default one is the first of text, or without text that of token ids.
+# Names of signatures; the default is the first text signature or, without text, token ids.
 DEFAULT, TOKEN_IDS, EXAMPLES = "serving_default", "token_ids", "examples"
-PREDICT = "tensorflow/serving/predict"  # the usual method of a server
-# Where a server looks in a SavedModel for requests to warm up with.
+PREDICT = "tensorflow/serving/predict"  # the usual server method
+# Where a server looks for warm-up requests in a SavedModel.
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 
 
@@ -25,10 +25,10 @@ class Signature(NamedTuple):
     """A signature of a SavedModel.
 
     Attributes:
-        inputs: {name: type and shape}.
+        inputs: {name: dtype and shape}.
         function: inputs -> outputs, by name.
         example: the inputs of one request, for the warm-up and for MODEL.md.
-        method: of the server.
+        method: the server method.
     """
 
     inputs: Mapping[str, tf.TensorSpec]
@@ -38,17 +38,17 @@ class Signature(NamedTuple):
 
 
 def make_model_name(folder: str) -> str:
-    """Returns the name by which a server knows the model in a folder of versions."""
+    """Returns a server's name for the model in a folder of versions."""
     path = folder.rstrip("/") if files.is_remote(folder) else os.path.abspath(folder)
-    # Fit for a URL and a shell.
+    # Safe in a URL and a shell.
     return re.sub(r"[^A-Za-z0-9_.-]", "_", os.path.basename(path)) or "albert"
 
 
 def write_warmup(signatures: Mapping[str, Signature], folder: str) -> None:
     """Writes one request for each signature into the folder of a SavedModel.
 
-    The first request of a signature is slow: the graph is optimised, and kernels are made for its
-    types. So a server runs these before it takes any of a client's.
+    The first request to a signature is slow: the graph is optimized, and kernels are created for
+    its types. So a server runs these before it accepts client requests.
     """
     path = os.path.join(folder, WARMUP_FILE)
     tf.io.gfile.makedirs(os.path.dirname(path))
@@ -58,7 +58,7 @@ def write_warmup(signatures: Mapping[str, Signature], folder: str) -> None:
 
 
 def make_log(name: str, signature: Signature) -> PredictionLog:
-    """Returns the log entry of a server that holds the request of a signature's example."""
+    """Returns a server log entry with the request for a signature's example."""
     log = PredictionLog()
     request = getattr(log, f"{os.path.basename(signature.method)}_log").request
     request.model_spec.signature_name = name

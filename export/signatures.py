@@ -1,6 +1,6 @@
-"""Makes the signatures of a SavedModel: of raw text, token ids and serialised examples.
+"""Makes the signatures of a SavedModel: raw text, token ids and serialized examples.
 
-All of a model's end in one and the same function of token ids, so that its graph is stored once.
+All of them call the same function of token ids, so that its graph is stored once.
 """
 
 import functools
@@ -30,7 +30,7 @@ from albert_tf.model import xla
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig
 
-# {`Answer.method` that names its outputs: {its output: ours}}
+# {`Answer.method` with its own output names: {its output: ours}}
 _METHODS = {
     "classify": {"classes": "classes", "scores": "probabilities"},
     "regress": {"outputs": "value"},
@@ -75,7 +75,7 @@ def make_signatures(model: ExportedModel) -> dict[str, Signature]:
 def _make_signature(
     function: Function, example: Mapping[str, list], method: str = serving_api.PREDICT
 ) -> Signature:
-    """Returns a signature of strings; all its axes are open."""
+    """Returns a signature for strings, with axes of any size."""
     constants = {name: tf.constant(value) for name, value in example.items()}
     inputs = {
         name: tf.TensorSpec([None] * value.shape.rank, tf.string, name)
@@ -85,7 +85,7 @@ def _make_signature(
 
 
 def _make_example_ids(model: ExportedModel) -> Tensors:
-    """Returns the token ids of one request, of a usual length."""
+    """Returns the token ids of one request of a usual length."""
     config = model.config
     length = min(model.options.run_config.max_seq_length, config.max_position_embeddings, 128)
     shape = model.shape_ids(1, length)
@@ -145,7 +145,7 @@ class _TextModel(NamedTuple):
         return tag_ops.tag(logits, windows, rows, inputs[TEXT], self.model.options.labels)
 
 
-# {`Answer.asked`: texts by the names of inputs -> the reply}
+# {`Answer.asked`: function from texts, by input name, to the reply}
 ASKED: Mapping[str, Callable[[_TextModel, Tensors], Tensors]] = {
     "texts": _TextModel.answer_texts,
     "masks": _TextModel.guess_masks,
@@ -156,14 +156,14 @@ ASKED: Mapping[str, Callable[[_TextModel, Tensors], Tensors]] = {
 
 
 def make_text_signatures(model: ExportedModel, answer: Function) -> dict[str, Signature]:
-    """Returns the signatures of raw text by name, the most usual first.
+    """Returns the raw-text signatures by name, the most common first.
 
     `answer` is the model's function of token ids.
 
-    Raises `UserError` if the model has no vocabulary, or one that a graph cannot follow.
+    Raises `UserError` if the model has no vocabulary, or one that graphs do not support.
     """
     if model.tokenizer is None:
-        raise UserError(f"{model.source} has no vocabulary: put it there, or take --text=false.")
+        raise UserError(f"{model.source} has no vocabulary: put it there, or use --text=false.")
     text_model = _TextModel(model, make_tokenizer(model.tokenizer), answer)
     signatures = {}
     for name, example in model.list_requests().items():

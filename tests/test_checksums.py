@@ -40,7 +40,7 @@ def test_a_changed_value_is_refused_with_a_remedy(tmp_path):
     with pytest.raises(UserError) as caught:
         files.read_as(path, dict)
     assert str(caught.value) == (
-        f"{path} is damaged: it does not have its own sha256. Restore it; remove that entry if you "
+        f"{path} is damaged: it does not match its sha256. Restore it; remove that entry if you "
         "have changed the file yourself."
     )
     content = files.read_json(path, "x")
@@ -61,10 +61,12 @@ def test_a_changed_and_a_missing_file_of_a_folder_are_named(tmp_path):
     files.check_hashes(str(tmp_path / "assets"))  # has none
     for path in paths:
         path.write_bytes(b"c")
-        with pytest.raises(UserError, match=f"{path} is damaged: it does not have the hash of sha"):
+        with pytest.raises(
+            UserError, match=f"{path} is damaged: it does not match its hash in sha"
+        ):
             files.check_hashes(str(tmp_path))
         path.unlink()
-        with pytest.raises(UserError, match=f"there is no file '{path}', of which "):
+        with pytest.raises(UserError, match=f"there is no file '{path}', but "):
             files.check_hashes(str(tmp_path))
         path.write_bytes(b"x")
     (tmp_path / "sha256.json").write_text("[]")

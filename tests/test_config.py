@@ -52,19 +52,19 @@ PUBLISHED_SIZES = {
     "bert_xlarge": (2048, 24, 32, 8192, 2048, 0.1, "none"),
 }
 ALBERT, PRETRAIN, FINETUNE = AlbertConfig, PretrainConfig, FinetuneConfig
-LOOP = r"layer_loop needs .* Take rematerialize=true instead\.$"
+LOOP = r"layer_loop needs .* Use rematerialize=true instead\.$"
 # (class, an override as of --set, part of the message)
 MISTAKES = [
     (ALBERT, "cross_layer_sharing=al", "'al' is not one of all, attention, ffn, none"),
     (ALBERT, "hidden_act=erf", "'erf' is not one of gelu, relu, tanh, linear"),
     (ALBERT, "num_attention_heads=7", "768 is not a multiple of num_attention_heads 7"),
-    (ALBERT, "num_hidden_groups=13", "13 is over num_hidden_layers 12"),
+    (ALBERT, "num_hidden_groups=13", "13 is more than num_hidden_layers 12"),
     (ALBERT, "vocab_size=0", "vocab_size must be at least 1, not 0"),
     (ALBERT, "hidden_dropout_prob=1.0", "hidden_dropout_prob must be below 1.0, not 1.0"),
     (ALBERT, "classifier_dropout_prob=-0.1", "classifier_dropout_prob must be at least 0.0"),
     (PRETRAIN, "sentence_task=mlm", "'mlm' is not one of sop, nsp, none"),
     (PRETRAIN, "dtype=float16", "'float16' is not one of float32, mixed_bfloat16"),
-    (PRETRAIN, "max_seq_length=513", "513 is over albert.max_position_embeddings 512"),
+    (PRETRAIN, "max_seq_length=513", "513 is more than albert.max_position_embeddings 512"),
     (PRETRAIN, "num_train_steps=0", "num_train_steps must be at least 1"),
     (PRETRAIN, "num_warmup_steps=-1", "num_warmup_steps must be at least 0"),
     (PRETRAIN, "train_batch_size=10000000", "train_batch_size must be at most 1000000"),
@@ -90,7 +90,7 @@ MISTAKES = [
     (PRETRAIN, "phases=[{}]", "phases 1: 'last_step' is missing"),
     (PRETRAIN, "learning_rate=NaN", "learning_rate must be at least 0.0, not nan"),
     (PRETRAIN, "learning_rate=Infinity", "learning_rate must be at most 1.79"),
-    (PRETRAIN, "seed", "--set: 'seed' is not of the form key=value"),
+    (PRETRAIN, "seed", "--set: 'seed' does not have the form key=value"),
     (PRETRAIN, "=3", "unknown key ''"),
     (PRETRAIN, "layer_loop=true albert.cross_layer_sharing=ffn", LOOP),
     (FINETUNE, "layer_loop=true albert.num_hidden_groups=2", LOOP),
@@ -102,8 +102,8 @@ MISTAKES = [
     (FINETUNE, "num_train_epochs=0", "num_train_steps and num_train_epochs are both 0"),
     (FINETUNE, "patience=1 eval_steps=0", "patience needs eval_steps: set both"),
     (FINETUNE, "class_weights=even", "class_weights: 'even' is not one of balanced"),
-    (FINETUNE, "class_weights=[1,-1]", "class_weights: each must be at least 0, and one more"),
-    (FINETUNE, "class_weights=[0,0]", "class_weights: each must be at least 0, and one more"),
+    (FINETUNE, "class_weights=[1,-1]", "class_weights: all must be at least 0, and one more"),
+    (FINETUNE, "class_weights=[0,0]", "class_weights: all must be at least 0, and one more"),
     (FINETUNE, 'class_weights=[1,"2"]', r"class_weights\[1\] must be `float`, not \[1, '2'\]"),
     (FINETUNE, "class_weights=2", r"class_weights must be `str \| array`, not 2"),
     (FINETUNE, "sentence_task=sop", "unknown key 'sentence_task'. Known: albert, "),

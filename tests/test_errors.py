@@ -11,7 +11,7 @@ from albert_tf.errors import LostWorkerError, UserError
 
 IN_A_GRAPH = "Graph execution error:\n\nDetected at node while/X\n<stack traces unavailable>\n"
 TPU = "RET_CHECK failure (tpu.cc:432) *platform\x20\n\t [[{{node x/_1}}]] [Op:__inference_fn_11]"
-FULL, MEMORY = "No space left on device", "Memory has run out: "
+FULL, MEMORY = "No space left on device", "Out of memory: "
 LOST = "a machine was lost or does not answer. Run the same command again; a training run resumes."
 
 
@@ -82,12 +82,16 @@ def test_a_reason_is_no_place_in_a_graph():
 @pytest.mark.parametrize(
     ("refuse", "path", "message"),
     [
-        (file_checks.refuse_output, ".", r"'\.' is a folder\. Name a file\."),
-        (file_checks.refuse_output, "new/a", r"there is no folder 'new'\. Make it first\."),
-        (file_checks.refuse_output, "link", r"'link' is among the inputs\. Name another file\."),
+        (file_checks.refuse_output, ".", r"'\.' is a folder\. Pass a file\."),
+        (file_checks.refuse_output, "new/a", r"there is no folder 'new'\. Create it first\."),
+        (file_checks.refuse_output, "link", r"'link' is one of the inputs\. Use another file\."),
         (file_checks.refuse_output, "/proc/a", "'/proc/a' cannot be written"),
-        (file_checks.refuse_output_folder, "file", r"'file' is not a folder\. Name another\."),
-        (file_checks.refuse_output_folder, "file/a", r"'file' is not a folder\. Name another\."),
+        (file_checks.refuse_output_folder, "file", r"'file' is not a folder\. Use another path\."),
+        (
+            file_checks.refuse_output_folder,
+            "file/a",
+            r"'file' is not a folder\. Use another path\.",
+        ),
         (
             file_checks.refuse_output_folder,
             "/proc/a",

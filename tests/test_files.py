@@ -33,12 +33,12 @@ def test_patterns_are_sorted_within_and_kept_in_order(folder):
 @pytest.mark.parametrize(
     ("patterns", "message"),
     [
-        (["a.txt", "zebra"], "no file matches 'zebra'. It is looked for in '{}'."),
+        (["a.txt", "zebra"], "no file matches 'zebra'. Searched in '{}'."),
         (["othr.md"], "no file matches 'othr.md'. Did you mean 'other.md'?"),
         (["/nowhere*.txt"], "no file matches '/nowhere*.txt'."),
         (["folder.txt"], "no file matches 'folder.txt'. It is a folder: pass the files in it."),
         (["no/*"], "no file matches 'no/*'. There is no folder 'no': check its name."),
-        ([], "name at least one file."),
+        ([], "pass at least one file."),
     ],
 )
 def test_a_pattern_without_files_is_named(folder, patterns, message):
@@ -88,7 +88,7 @@ def test_json_is_written_for_readers_and_read_again(folder):
         (b'{"a": {"b": 1, "c": 2, "b": 1}}', r"'x\.json' is not JSON: the key 'b' appears twice"),
         ('{\n"a": "é"}'.encode("latin-1"), r"'x\.json', line 2: this is not UTF-8\. Convert the"),
         ("{}".encode("utf-16"), r"'x\.json' is UTF-16: convert it to UTF-8 \(iconv"),
-        ("{}".encode("utf-16-be"), r"'x\.json', line 1: there is a NUL byte, which no text has"),
+        ("{}".encode("utf-16-be"), r"'x\.json', line 1: there is a NUL byte, which text never has"),
         (b"\x1f\x8b\x08", r"'x\.json' is compressed: unpack it"),
     ],
 )
@@ -141,7 +141,7 @@ def test_a_second_process_in_a_folder_is_refused_while_the_first_has_it(tmp_path
         with pytest.raises(UserError) as error, folders.locking(place):
             pass
         assert str(error.value) == (
-            f"{place} is in use by another process. Wait until it has ended, stop it, or take "
+            f"{place} is in use by another process. Wait until it has ended, stop it, or use "
             "another folder."
         )
     assert os.listdir(tmp_path) == []  # it was made, and stayed empty

@@ -63,7 +63,7 @@ def test_the_first_difference_is_named(place, changes, message):
     for use in (other.finished, lambda: other.locked().__enter__()):
         with pytest.raises(UserError) as error:
             use()
-        remedy = "Take another folder, or remove that one."
+        remedy = "Use another folder, or remove that one."
         assert str(error.value) == f"{place} holds work with {message}. {remedy}"
 
 

@@ -1,7 +1,7 @@
-"""Reads and writes what decides a model's answers as well as its weights and its vocabulary.
+"""Reads and writes the settings that affect a model's answers, next to weights and vocabulary.
 
-Every folder that `formats.write_folder` writes has it in `albert_tf.json`, whatever its format. Of
-that, other programs know what they have files of their own for: see `list_settings`.
+Every folder that `formats.write_folder` writes has them in `albert_tf.json`, whatever its format.
+Other programs know only the settings for which their own files have a place: see `list_settings`.
 """
 
 import dataclasses
@@ -19,9 +19,9 @@ from albert_tf.run_files import PATIENCE, THRESHOLDS, SplitMetrics
 from albert_tf.train_config import SentenceVectors
 
 NAME = "albert_tf.json"
-# Of `ModelCheckpoint.run`, if it has a task.
+# The keys of `ModelCheckpoint.run`, if it has a task.
 OF_TASK = ("task", "config", "metrics", "step", "evaluation")
-# All settings that decide answers, of which other programs apply some: `formats.Format.applies`.
+# All settings that affect answers. Other programs apply some: `formats.Format.applies`.
 ALL = ("task", "labels", "thresholds", "patience", "pooling", "normalize", "max_seq_length")
 
 
@@ -37,14 +37,14 @@ class _Answers(msgspec.Struct):
 
 
 def read(checkpoint: ModelCheckpoint, folder: str) -> ModelCheckpoint:
-    """Returns the checkpoint with what the file in its folder adds to the format's own files."""
+    """Returns the checkpoint with the settings from the file in its folder."""
     path = os.path.join(folder, NAME)
     answers = files.read_as(path, _Answers) if tf.io.gfile.exists(path) else _Answers()
     theirs, ours = checkpoint.run.get("task"), answers.task
     if theirs and ours:
         one, other = map(task_table.from_header, (theirs, ours))
         if one.labels != other.labels or (one.labels and one.kind is not other.kind):
-            logging.warning(f"{path} is not used: the other files are of another task.")
+            logging.warning(f"{path} is not used: the other files are for another task.")
             return checkpoint
     known = {k: x for k, x in vars(checkpoint.vectors).items() if x is not None}
     vectors = dataclasses.replace(answers.vectors, **known)
@@ -53,10 +53,10 @@ def read(checkpoint: ModelCheckpoint, folder: str) -> ModelCheckpoint:
 
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
-    """Writes the file, if there is anything to say."""
+    """Writes the file if there are settings."""
     run = checkpoint.run if "task" in checkpoint.run else {}
     content = {key: run[key] for key in OF_TASK if key in run}
-    if "config" in content:  # of the weights that are written
+    if "config" in content:  # it must match the written weights
         content["config"] = {**content["config"], "albert": config_io.to_dict(checkpoint.config)}
     if "metrics" in content:  # without the path of the run's checkpoint
         rows = ({k: x for k, x in row.items() if k != "checkpoint"} for row in content["metrics"])
@@ -68,7 +68,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
 
 
 def list_settings(checkpoint: ModelCheckpoint) -> list[str]:
-    """Returns those of `ALL` that a checkpoint has, and that are not as every program has them."""
+    """Returns the settings of `ALL` in a checkpoint that differ from every program's default."""
     vectors, longest = checkpoint.vectors, checkpoint.config.max_position_embeddings
     dev = checkpoint.dev_metrics
     values = (

@@ -1,8 +1,8 @@
-"""Reads and writes Google's TensorFlow 1 checkpoints, by name, next to their config.
+"""Reads and writes Google's TensorFlow 1 checkpoints, by name, with the config next to them.
 
-It is `albert_config.json` or a BERT's `bert_config.json`. Also reads TF Hub modules of TensorFlow 1
-(`variables/variables`, `assets/`): the same names. Source: google-research/albert and
-google-research/bert, `modeling.py`; `export_to_tfhub.py`.
+The config is `albert_config.json`, or `bert_config.json` for a BERT. Also reads TensorFlow 1
+modules of TF Hub (`variables/variables`, `assets/`), with the same names. Source:
+google-research/albert and google-research/bert, `modeling.py`; `export_to_tfhub.py`.
 """
 
 import os
@@ -27,10 +27,10 @@ _SKIPPED = {
     r"global_step|.*/global_step": "the step",
     r".*/(adam|lamb)_[mv]|.*/Adam(_1)?|beta[12]_power": "the optimizer's",
 }
-# A key with one value, and keys without effect: of Google's code, of BERT's poolers.
+# A key with only one value, and keys without effect, from Google's code and BERT's poolers.
 _FIXED = {"ln_type": ("postln",)}
 _IGNORED_KEYS = re.compile("directionality|pooler_.*")
-# Of BERTs: the config, the prefix, the values of keys that a config lacks, a layer's scope.
+# For BERT: the config, the prefix, defaults of missing keys, the scope of a layer.
 BERT_CONFIG, _BERT_PREFIX = "bert_config.json", "bert_model.ckpt"
 _BERT_DEFAULTS = {
     "hidden_dropout_prob": 0.1,
@@ -42,7 +42,7 @@ _RENAMED_NORM = re.compile(r"(.*/)layer_norm(?:alization)?(?:_(\d+))?(/(?:gamma|
 
 
 def read(prefix: str, assets: str | None = None) -> ModelCheckpoint:
-    """Reads a checkpoint by its prefix; config and vocabulary from `assets`, by default its folder.
+    """Reads a checkpoint by prefix; config and vocabulary from `assets`, by default its folder.
 
     Raises `UserError` if there is no config, or a file is damaged.
     """
@@ -53,8 +53,8 @@ def read(prefix: str, assets: str | None = None) -> ModelCheckpoint:
     config_path = os.path.join(assets, name)
     if not tf.io.gfile.exists(config_path):
         raise UserError(
-            f"{prefix} has no {name}: nothing else says how many heads and layers it has. "
-            f"Put the model's at {config_path}."
+            f"{prefix} has no {name}, which says how many heads and layers it has. "
+            f"Put the model's config at {config_path}."
         )
     values = files.read_object(config_path, name)
     config = to_config(values, config_path)
@@ -74,7 +74,7 @@ def read(prefix: str, assets: str | None = None) -> ModelCheckpoint:
 
 
 def _map_scopes(config: AlbertConfig) -> dict[str, str]:
-    """{scope of a layer in a BERT: ours}; transformers has Google's names, with dots."""
+    """{scope of a layer in a BERT: ours}; transformers uses Google's names, with dots."""
     layers = [(a.replace(".", "/"), b) for b, a in ARCHITECTURES["bert"].block_layers.items()]
     return {
         f"{_BERT_LAYER.format(i)}{theirs}/": f"{BLOCK.format(i, 0)}{ours}/"
@@ -89,19 +89,19 @@ def _rename(name: str, scopes: Mapping[str, str]) -> str:
 
 
 def _find_case(vocabulary: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Returns a BERT's vocabulary, with `cleaning.json` if it keeps case: it has all capitals.
+    """Returns a BERT's vocabulary, with `cleaning.json` if it keeps case, as capitals show.
 
-    Google's archives say so by their names alone, which do not outlast a renamed folder.
+    In Google's archives only the name says so, and users rename folders.
     """
     pieces = {*vocabulary.get(tokenization.WORDPIECE, b"").decode(errors="replace").split()}
     if tokenization.NORMALIZATION in vocabulary or not pieces >= {*string.ascii_uppercase}:
         return dict(vocabulary)
-    logging.info(f"{tokenization.WORDPIECE} has capitals: letters are not lowered (a cased model).")
+    logging.info(f"{tokenization.WORDPIECE} has capitals: text is not lower-cased (a cased model).")
     return {**vocabulary, tokenization.NORMALIZATION: files.to_json({"lower_case": False})}
 
 
 def to_config(values: Mapping[str, Any], path: str) -> AlbertConfig:
-    """Returns the config that a published file describes; `UserError` for another architecture."""
+    """Returns the config in a published file; `UserError` for another architecture."""
     model_checkpoint.check_keys(values, path, _FIXED)
     known = {
         key: value
@@ -117,15 +117,15 @@ def to_config(values: Mapping[str, Any], path: str) -> AlbertConfig:
 
 
 def read_hub(folder: str) -> ModelCheckpoint:
-    """Reads a TF Hub module of TensorFlow 1; as `read`. Early modules have no config."""
+    """Reads a TensorFlow 1 module of TF Hub; see `read`. Early modules have no config."""
     return read(os.path.join(folder, tf_checkpoint.HUB_VARIABLES), os.path.join(folder, "assets"))
 
 
 def translate_keys(keys: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """{key: published name} of the weights, and {key: reason} of what is skipped.
+    """{key: published name} of the weights, and {key: reason} of skipped tensors.
 
     Strips the `module/` of models that were fine-tuned from a hub module, and restores the names of
-    LayerNorms where somebody has replaced `tf.contrib` (GA#241).
+    LayerNorms where `tf.contrib` was replaced (GA#241).
     """
     rules = _SKIPPED.items()
     skipped = {key: reason for key in keys for rule, reason in rules if re.fullmatch(rule, key)}
@@ -146,14 +146,14 @@ def _restore_norms(names: Collection[str]) -> dict[str, str]:
 
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
-    """Writes a whole checkpoint; `UserError` if the published code has no such model."""
+    """Writes a complete checkpoint; `UserError` if the published code has no such model."""
     config, weights = checkpoint.config, checkpoint.weights
     values = model_checkpoint.drop_own_keys(model_checkpoint.config_values(checkpoint))
     if config.is_bert:
         scopes = {ours: theirs for theirs, ours in _map_scopes(config).items()}
         weights = {_rename(name, scopes): array for name, array in weights.items()}
         prefix, name = _BERT_PREFIX, BERT_CONFIG
-    else:  # in floating point, as the published code does it
+    else:  # in floating point, as in the published code
         model_checkpoint.check_groups(checkpoint, lambda step, steps, n: int(step / steps * n))
         prefix, name, values = training_checkpoint.PUBLISHED, ALBERT_CONFIG, values | DEAD_KEYS
     if config.hidden_act == "gelu_erf":

@@ -1,6 +1,6 @@
-"""Reads and writes folders of `transformers`: `config.json`, `model.safetensors`, `spiece.model`.
+"""Reads and writes `transformers` folders: `config.json`, `model.safetensors`, `spiece.model`.
 
-The models: see `hugging_face_architectures`.
+See `hugging_face_architectures` for the models.
 """
 
 import os
@@ -38,15 +38,15 @@ from albert_tf.model.weight_names import CLASSIFIER, TOKEN_CLASSIFIER
 
 CONFIG = "config.json"
 
-# {theirs: ours}; of several the first is written.
+# {theirs: ours}; if several are equal, the first is written.
 _ACTIVATIONS = {
     **dict.fromkeys(("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate"), "gelu"),
     **dict.fromkeys(("gelu", "gelu_python"), "gelu_erf"),
     **{name: name for name in ("relu", "tanh", "linear")},
 }
-# In what transformers has saved since 4.0.
+# In files that transformers has saved since 4.0.
 _VERSION = "transformers_version"
-# Settings that change nothing here; transformers ignores all other keys, too.
+# Settings that change nothing here; transformers also ignores all other keys.
 _FIXED: dict[str, Any] = {
     "layer_norm_eps": (EPSILON,),
     "position_embedding_type": ("absolute", None),
@@ -58,7 +58,7 @@ _FIXED: dict[str, Any] = {
     "auto_map": (None, {}),
 }
 MULTI_LABEL = "multi_label_classification"
-# Their kinds of heads of several outputs, and ours.
+# Their kinds of heads with several outputs, and ours.
 _PROBLEMS = {
     None: "classification",
     "single_label_classification": "classification",
@@ -67,7 +67,7 @@ _PROBLEMS = {
 
 
 class _Config(msgspec.Struct):
-    """The fields of `config.json` for the head and for the program that wrote the file."""
+    """The fields of `config.json` about the head and the program that wrote the file."""
 
     architectures: list[str] | None = None
     problem_type: str | None = None
@@ -76,14 +76,14 @@ class _Config(msgspec.Struct):
 
 
 class _TokenizerConfig(msgspec.Struct):
-    """The fields of `tokenizer_config.json` for segments."""
+    """The fields of `tokenizer_config.json` about segments."""
 
     tokenizer_class: str | None = None
     model_input_names: list[str] | None = None
 
 
 def read(folder: str) -> ModelCheckpoint:
-    """Reads weights and config; `UserError` if one is missing, damaged, or of another model."""
+    """Reads weights and config; `UserError` if one is missing, damaged, or from another model."""
     config_path = os.path.join(folder, CONFIG)
     values = files.read_object(config_path, "Hugging Face folder")
     config, theirs = to_config(values, config_path), files.read_as(config_path, _Config)
@@ -105,9 +105,9 @@ def read(folder: str) -> ModelCheckpoint:
 
 
 def _gives_segments(folder: str, config: _Config) -> bool:
-    """Returns whether the folder's tokenizer tells the second text of a pair from the first.
+    """Returns whether the folder's tokenizer gives token types for pairs.
 
-    A tokenizer of version 5 does so only if its config lists `token_type_ids`, or it is BERT's.
+    In version 5, a tokenizer does so only if its config lists `token_type_ids`, or it is BERT's.
     """
     path = os.path.join(folder, hugging_face_vocabulary.TOKENIZER_CONFIG)
     if not tf.io.gfile.exists(path):
@@ -122,21 +122,21 @@ def _gives_segments(folder: str, config: _Config) -> bool:
 def _join_segments(
     weights: dict[str, np.ndarray], config: AlbertConfig, path: str
 ) -> dict[str, np.ndarray]:
-    """Gives a fine-tuned model's second texts the embedding of the first, as there all have it.
+    """Gives a fine-tuned model's second texts the token type embedding of the first texts.
 
-    So every program and every format answers as the folder does. An encoder alone keeps both, for
-    what is to be learnt.
+    So every program and every format gives the folder's answers. A bare encoder keeps both
+    embeddings, for further training.
     """
     heads = weight_names.list_shapes(config, *weight_names.TASK_HEADS)
     if not heads.keys() & weights.keys() or SEGMENTS not in weights:
         return weights
-    logging.info(f"{path}: its tokenizer gives no token_type_ids: second texts are as first ones.")
+    logging.info(f"{path}: its tokenizer gives no token_type_ids: second texts get type 0.")
     table = weights[SEGMENTS]
     return {**weights, SEGMENTS: np.broadcast_to(table[:1], table.shape).copy()}
 
 
 def _read_task(config: _Config, weights: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """The header of the task (see `task_table.from_header`) of the head; empty if it has none."""
+    """The header of the head's task (see `task_table.from_header`); empty if there is none."""
     if "cls/squad/output_bias" in weights:
         return {"task": "squad1"}
     tags = weights.get("cls/token_classification/output_bias")
@@ -148,26 +148,26 @@ def _read_task(config: _Config, weights: Mapping[str, np.ndarray]) -> dict[str, 
         classes = str(config.architectures or "")
         has_class = "ForSequenceClassification" in classes
         is_regression = has_class if classes else problem == REGRESSION
-        # Choices have no labels.
+        # Multiple choice has no labels.
         return model_checkpoint.REGRESSION_TASK if is_regression and tags is None else {}
     kind = "token_classification" if tags is not None else _PROBLEMS.get(problem)
     if kind is None:
         raise UserError(
-            f"{CONFIG}: {PROBLEM_TYPE} is {problem!r} of a head of {size} outputs. Here it "
-            f"is one of {', '.join(filter(None, _PROBLEMS))}. Correct it."
+            f"{CONFIG}: {PROBLEM_TYPE} is {problem!r} for a head with {size} outputs. It must be "
+            f"one of {', '.join(filter(None, _PROBLEMS))}. Correct it."
         )
     numbers = [str(i) for i in range(size)]
     names = config.id2label or {i: f"LABEL_{i}" for i in numbers}
     if names.keys() != {*numbers}:
         raise UserError(
-            f"{CONFIG}: id2label does not name the {size} outputs of the head by the "
+            f"{CONFIG}: id2label does not name the {size} outputs of the head with the "
             "numbers from 0 on. Correct it."
         )
     return {"task": task_table.OWN, "kind": kind, "labels": [str(names[i]) for i in numbers]}
 
 
 def to_config(values: Mapping[str, Any], path: str) -> AlbertConfig:
-    """Returns the config that a file describes; `UserError` for another architecture."""
+    """Returns the config in a file; `UserError` for another architecture."""
     known = architectures.find(values, path)
     model_checkpoint.check_keys(values, path, _FIXED)
     given = {**known.defaults, **values}
@@ -179,7 +179,7 @@ def to_config(values: Mapping[str, Any], path: str) -> AlbertConfig:
         old, activation = activation, known.old_activations[activation]
         logging.warning(
             f"hidden_act {old!r} is read as its tanh approximation, {activation!r}: the file lacks "
-            f"{_VERSION}, as files of version 1 do."
+            f"{_VERSION}, like files of version 1."
         )
     given |= {ours: given[name] for name, ours in known.derived if given.get(name) is not None}
     given["hidden_act"] = _ACTIVATIONS[activation]
@@ -190,11 +190,11 @@ def to_config(values: Mapping[str, Any], path: str) -> AlbertConfig:
 
 
 def choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
-    """The first of `CLASSES` of which the checkpoint has all weights, and their published names.
+    """The first of `CLASSES` for which the checkpoint has all weights, and their published names.
 
-    Other weights have no place there, such as the head for SQuAD 2.0, the pooler next to a head for
-    SQuAD 1.1, heads if one is of words, or a classifier whose kind no class has. Raises `UserError`
-    if every class would lack weights, and make some up.
+    The class cannot store other weights, such as the SQuAD 2.0 head, the pooler next to a SQuAD 1.1
+    head, other heads next to a word head, or a classifier whose kind no class has. Raises
+    `UserError` if every class would lack weights, and initialize some.
     """
     config, own = checkpoint.config, checkpoint.weights.keys()
     has_words = weight_names.list_shapes(config, weight_names.WORDS_BEHIND).keys() <= own
@@ -208,12 +208,12 @@ def choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
         names = weight_names.list_shapes(config, *known).keys()
         if names <= own:
             is_single = CLASSIFIER in known and len(checkpoint.weights["output_bias"]) == 1
-            # RACE has the same weights as a regression.
+            # RACE has the same weights as regression.
             is_choice = is_single and not checkpoint.is_regression
             return (CHOICES if is_choice else end), names
     raise UserError(
-        f"{checkpoint.source}: no class of transformers has these {len(checkpoint.weights)} "
-        "weights and no more; it would make the others up. Convert the whole checkpoint, or to "
+        f"{checkpoint.source}: no transformers class has exactly these {len(checkpoint.weights)} "
+        "weights; it would initialize the others. Convert the whole checkpoint, or to "
         "another format."
     )
 
@@ -233,12 +233,12 @@ def to_values(config: AlbertConfig) -> dict[str, Any]:
     own = model_checkpoint.drop_own_keys(config_io.to_dict(config))
     values = {name: x for key, x in own.items() if (name := renamed.get(key, key))}
     values["hidden_act"] = next(x for x, name in _ACTIVATIONS.items() if name == ours)
-    # Of this format; without it "gelu" is version 1's.
+    # The version of this format; without it, "gelu" means version 1's.
     return values | ({_VERSION: "5.0.0"} if ours == "gelu_erf" else {})
 
 
 def make_config(checkpoint: ModelCheckpoint, end: str) -> dict[str, Any]:
-    """Returns the values of `config.json` for a class of transformers, by the end of its name."""
+    """Returns the values of `config.json` for a transformers class, by the end of its name."""
     name = architectures.of_config(checkpoint.config).name
     values = to_values(checkpoint.config)
     values |= {PROBLEM_TYPE: REGRESSION} if checkpoint.is_regression else {}
@@ -247,7 +247,7 @@ def make_config(checkpoint: ModelCheckpoint, end: str) -> dict[str, Any]:
         "architectures": [f"{name}{end}"],
         "model_type": name.lower(),
         "layer_norm_eps": EPSILON,
-        # Without a vocabulary the ids of the published models.
+        # Without a vocabulary, the ids of the published models.
         "pad_token_id": tokenizer.pad_id if tokenizer else 0,
         "bos_token_id": tokenizer.cls_id if tokenizer else 2,
         "eos_token_id": tokenizer.sep_id if tokenizer else 3,

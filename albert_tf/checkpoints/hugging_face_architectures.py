@@ -1,4 +1,4 @@
-"""The models of `transformers` that are read and written: their classes, keys and names.
+"""The `transformers` models that are read and written: their classes, keys and names.
 
 Source: transformers, `models/albert` and `models/bert`.
 """
@@ -28,12 +28,12 @@ SEGMENTS = "bert/embeddings/token_type_embeddings"
 
 
 class ModelClass(NamedTuple):
-    """A class of transformers.
+    """A transformers class.
 
     Attributes:
-        parts: of `weight_names.parts`, which its models have.
-        use: what the Hub calls what it is for.
-        kinds: of our exported models that have its head.
+        parts: the names in `weight_names.parts` that its models have.
+        use: the Hub's name for its use.
+        kinds: our kinds of models that have its head.
     """
 
     parts: Set[str]
@@ -41,7 +41,7 @@ class ModelClass(NamedTuple):
     kinds: tuple[str, ...] = ()
 
 
-# By the end of the name. A head that is trained last comes first.
+# Keyed by the end of the name. A head that is trained last comes first.
 CLASSES: Mapping[str, ModelClass] = {
     "ForQuestionAnswering": ModelClass({ENCODER, SQUAD1}, "question-answering", ("span",)),
     TOKENS: ModelClass(
@@ -64,16 +64,16 @@ class Architecture(NamedTuple):
     """A `model_type`.
 
     Attributes:
-        name: which the names of its classes begin with.
+        name: the prefix of the names of its classes.
         layers: {published name of a layer or a weight: theirs}.
-        block: where the weights of a block are, of its group and its number in the group.
+        block: the prefix of a block's weights, given its group and its number in the group.
         block_layers: {name in a block: theirs}.
-        head: the beginning of the names of the masked-LM head.
-        defaults: of keys that a config lacks, or that its class has not.
-        derived: (their key, our field): the last one that is not null gives the field.
-        renamed: {our field: their key}; none if they have no such key.
-        old_activations: {name: what files without a version mean by it}.
-        lacking: ends of the names of classes that it has not.
+        head: the prefix of the names in the masked-LM head.
+        defaults: values for keys that a config or its class lacks.
+        derived: (their key, our field): the last key that is not null gives the field.
+        renamed: {our field: their key}; None if they have no such key.
+        old_activations: {name: its meaning in files without a version}.
+        lacking: ends of the names of classes that it lacks.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Architecture(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """The beginning of the names of the encoder's weights."""
+        """The prefix of the names of the encoder's weights."""
         return f"{self.name.lower()}."
 
 
@@ -126,7 +126,7 @@ ARCHITECTURES = {
         },
         head="predictions.",
         defaults={**model_checkpoint.PUBLISHED_DEFAULTS, "hidden_act": "gelu_new"},
-        # Version 1's, trained with the tanh approximation (HF#2395).
+        # Version 1 models, trained with the tanh approximation (HF#2395).
         old_activations={"gelu": "gelu_new"},
         lacking={NEXT_SENTENCE},
     ),
@@ -175,7 +175,7 @@ ARCHITECTURES = {
 def find(values: Mapping[str, Any], path: str) -> Architecture:
     """Returns the architecture of a config; `UserError` for another one.
 
-    Old files do not name it.
+    Old files do not say it.
     """
     known = values.get("model_type", "albert" if "embedding_size" in values else "bert")
     require_choice(f"{path}: model_type", known, MODEL_TYPES)
@@ -183,14 +183,14 @@ def find(values: Mapping[str, Any], path: str) -> Architecture:
 
 
 def of_config(config: AlbertConfig) -> Architecture:
-    """Returns the architecture that a model is written as."""
+    """Returns the architecture in which a model is written."""
     return ARCHITECTURES["bert" if config.is_bert else "albert"]
 
 
 def map_names(config: AlbertConfig, end: str = "") -> dict[str, str]:
-    """{published name: theirs} for a model of that config, with all heads that both sides have.
+    """{published name: theirs} for a model with that config, with all heads that both sides have.
 
-    Two heads have one name there: `end`, of the name of the class, tells which of them it is.
+    Two heads share a name there: `end`, the end of the class name, tells them apart.
     """
     known = of_config(config)
     layers = {ours: name.format(known.prefix) for ours, name in _EMBEDDINGS.items()}

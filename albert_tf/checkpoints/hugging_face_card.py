@@ -1,6 +1,6 @@
-"""Writes README.md, the card of a model in a folder of transformers: data, scores, commands.
+"""Writes README.md, the model card in a transformers folder: data, scores, commands.
 
-Its head is YAML, as the Hugging Face Hub reads it, in the part of YAML that is JSON.
+Its header is YAML for the Hugging Face Hub, in the subset of YAML that is JSON.
 """
 
 import json
@@ -18,7 +18,7 @@ from albert_tf.run_files import THRESHOLDS
 from albert_tf.tokenizers import tokenization
 
 NAME = "README.md"
-# How to use it from Python; FOLDER is the folder.
+# How to use the model from Python; FOLDER is the folder.
 _PIPELINE = """\
 from transformers import pipeline
 
@@ -35,7 +35,7 @@ from transformers import AlbertModel
 
 model = AlbertModel.from_pretrained("FOLDER")  # ids are the lines of symbols.txt, from 0"""
 _TEXT, _PAIR = '"A text."', '{"text": "A text.", "text_pair": "Another."}'
-# {what the Hub calls a use: the arguments of an example}; by default a text.
+# {the Hub's name of a use: the arguments of an example}; by default a text.
 _EXAMPLES = {
     "fill-mask": '"The [MASK] of France is Paris."',
     "question-answering": f'"A question?", {_TEXT}',
@@ -83,11 +83,11 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
 
 def _name_task(task: Mapping[str, Any]) -> str:
     name = task.get("task")
-    return f"a task of {task.get('kind')}" if name == task_table.OWN else str(name)
+    return f"a {task.get('kind')} task" if name == task_table.OWN else str(name)
 
 
 def _make_head(checkpoint: ModelCheckpoint, use: str) -> dict[str, Any]:
-    """Returns what the Hub reads: {key: JSON value}."""
+    """Returns the header for the Hub: {key: JSON value}."""
     head: dict[str, Any] = {
         "library_name": "transformers",
         "pipeline_tag": use,
@@ -112,7 +112,7 @@ def _make_head(checkpoint: ModelCheckpoint, use: str) -> dict[str, Any]:
 
 
 def _describe_use(checkpoint: ModelCheckpoint, end: str) -> str:
-    """Returns the lines of Python that answer an example."""
+    """Returns lines of Python that answer an example."""
     if tokenization.SYMBOLS in checkpoint.vocabulary:
         return _SYMBOLS
     use, task = CLASSES[end].use, checkpoint.run.get("task")
@@ -129,12 +129,12 @@ def _describe_data(run: Mapping[str, Any]) -> str:
         return f"{data['num_records']:,} training examples of {task} (`{folder}`)."
     if rows := run.get("train_files"):
         total = sum(number for _, number in rows)
-        return f"{total:,} records of pre-training in {len(rows)} files."
+        return f"{total:,} pre-training records in {len(rows)} files."
     return "The checkpoint does not say what it was trained on."
 
 
 def _describe_scores(checkpoint: ModelCheckpoint) -> Iterator[str]:
-    """Yields the scores in training, and on the splits on which it was evaluated."""
+    """Yields the scores in training, and on the splits that were evaluated."""
     metrics = checkpoint.run.get("metrics", ())
     if checkpoint.scores:
         yield f"The checkpoint of {checkpoint.scores}."
@@ -143,7 +143,7 @@ def _describe_scores(checkpoint: ModelCheckpoint) -> Iterator[str]:
     if metrics and (thresholds := _find_thresholds(checkpoint)):
         listed = ", ".join(f"{name} {value:.6g}" for name, value in thresholds.items())
         yield (
-            f"The scores below are with the thresholds that were tuned on dev ({listed}), as this "
+            f"The scores below use the thresholds that were tuned on dev ({listed}), as this "
             "project predicts. In training, and in transformers unless you apply them, others hold "
             "(0.5 for a label)."
         )
@@ -157,13 +157,13 @@ def _describe_scores(checkpoint: ModelCheckpoint) -> Iterator[str]:
 
 
 def _find_thresholds(checkpoint: ModelCheckpoint) -> dict[str, float]:
-    """Returns {label: threshold} of a multi-label model; thresholds of SQuAD 2.0 never apply."""
+    """Returns {label: threshold} of a multi-label model; SQuAD 2.0 thresholds never apply."""
     thresholds = checkpoint.dev_metrics.get(THRESHOLDS) or {}
     return {label: x for label, x in thresholds.items() if label in checkpoint.labels}
 
 
 def _list_commands(checkpoint: ModelCheckpoint) -> list[str]:
-    """Lists the commands that made the model."""
+    """Lists the commands that created the model."""
     commands = map(provenance.command_for_card, checkpoint.run.get("commands", ()))
     convert = f"bin/convert_checkpoint --checkpoint={provenance.name_for_card(checkpoint.source)}"
     own = f"{convert} --output_dir=FOLDER --to_format=hugging_face"

@@ -13,13 +13,13 @@ from albert_tf import files
 from albert_tf.errors import UserError, find_remedy, reason
 
 NAME = "tf_model.h5"
-# In the group of a layer each weight has the name of its variable, which begins with the names of
-# the model and the layer. A head has copies of the embeddings, too.
+# In a layer's group, each weight has the name of its variable, which starts with the names of the
+# model and the layer. A head also has copies of the embeddings.
 _OWN = re.compile(r"([^/]+)/(?:.*/)?\1/.*")
 
 
 def read(path: str) -> dict[str, np.ndarray]:
-    """Returns the arrays by the names of their variables; `UserError` if the file is damaged."""
+    """Returns the arrays by variable name; `UserError` if the file is damaged."""
     import h5py
 
     arrays = {}
@@ -32,7 +32,7 @@ def read(path: str) -> dict[str, np.ndarray]:
     try:
         with h5py.File(content) as file:
             file.visititems(visit)
-    except Exception as error:  # a damaged file fails in as many ways as there are bytes
+    except Exception as error:  # a damaged file can fail in any way
         if find_remedy(error):
             raise
         raise UserError(f"{path}: a damaged file ({reason(error)}). Download it again.") from None
@@ -40,11 +40,11 @@ def read(path: str) -> dict[str, np.ndarray]:
 
 
 def translate(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns arrays with the names of TensorFlow's variables under PyTorch's; others unchanged."""
+    """Renames arrays from TensorFlow's variable names to PyTorch's; leaves others unchanged."""
     translated = {}
     for name, array in sorted(arrays.items()):
         if name.endswith(":0"):
-            # Of two biases the masked-LM head of TFAlbert adds this one.
+            # The masked-LM head of TFAlbert has two biases, and adds this one.
             name = name.replace("predictions/decoder/bias", "predictions/bias")
             *scopes, last = re.sub("[^/]*___|:0", "", name).replace("_._", "/").split("/")
             array = array.T if last == "kernel" else array

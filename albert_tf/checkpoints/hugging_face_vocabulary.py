@@ -1,4 +1,4 @@
-"""Reads and writes the vocabulary of a `transformers` folder, whose switches it translates."""
+"""Reads and writes the vocabulary of a `transformers` folder, and translates its switches."""
 
 import os
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ from albert_tf.tokenizers.tokenization import Config, Tokenizer, TokenizerConfig
 TOKENIZER_CONFIG = "tokenizer_config.json"
 FAST = "tokenizer.json"
 _SPECIAL_MAP, _ADDED = "special_tokens_map.json", "added_tokens.json"
-# AlbertTokenizer would build its own in place of tokenizer.json; so does BertTokenizer, by the
-# switches, but other programs know a BERT by it.
+# AlbertTokenizer would build its own tokenizer and ignore tokenizer.json. BertTokenizer does so,
+# too, from the switches, but other programs identify a BERT by it.
 _CLASS, _BERT_CLASS = "PreTrainedTokenizerFast", "BertTokenizer"
 _INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
-# Those that a text may become nowhere: a folder may add them to its vocabulary, and no others.
+# Tokens that no text can become: the only ones that a folder may add to its vocabulary.
 _KNOWN_ADDED = {"<pad>", "<unk>", "<s>", "</s>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 _SPECIAL_TOKENS = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 # The switches of `transformers` and their defaults.
@@ -34,7 +34,7 @@ _SWITCHES = {
     "strip_accents": None,
     "tokenize_chinese_chars": True,
 }
-# {a file of pieces: {a switch: our setting}}.
+# {vocabulary file: {switch: our setting}}.
 _FIELDS = {
     tokenization.MODEL: {"do_lower_case": "lower_case", "keep_accents": "keep_accents"},
     tokenization.WORDPIECE: {
@@ -43,7 +43,7 @@ _FIELDS = {
         "tokenize_chinese_chars": "split_chinese",
     },
 }
-# Others that change ids, with the only values that are known here.
+# Other switches that change ids, with the only values that are supported here.
 _FIXED: dict[str, Any] = {
     "remove_space": (True, None),
     "do_basic_tokenize": (True, None),
@@ -69,7 +69,7 @@ _FIXED: dict[str, Any] = {
 }
 
 
-# Where the files of a folder add tokens to its vocabulary.
+# Where the files of a folder may add tokens to its vocabulary.
 _Token = str | dict[str, str | bool | int | None]
 _Tokens = list[_Token] | dict[str, _Token | int] | None
 _LISTS = "added_tokens", "added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"
@@ -79,14 +79,14 @@ _Added = msgspec.defstruct("_Added", [(name, _Tokens, None) for name in (*_LISTS
 def read(folder: str) -> dict[str, bytes]:
     """A folder's vocabulary, with a `cleaning.json` if its switches are not our defaults.
 
-    Without a file of the pieces, they are those of `tokenizer.json`, as transformers 5 saves them.
+    Without a vocabulary file, the tokens come from `tokenizer.json`, as transformers 5 saves them.
     """
     vocabulary = tokenization.read_files(folder)
     pieces = [name for name in tokenization.PIECES if name in vocabulary]
     fast = os.path.join(folder, FAST)
     if not pieces and tf.io.gfile.exists(fast):
         if vocabulary := _read_fast(fast) | vocabulary:
-            _read_switches(folder, None)  # which are in the file: they are checked
+            _read_switches(folder, None)  # only to check them: the file has them
         return vocabulary
     if {tokenization.NORMALIZATION, tokenization.SYMBOLS} & vocabulary.keys() or not pieces:
         return vocabulary
@@ -98,13 +98,13 @@ def read(folder: str) -> dict[str, bytes]:
 
 
 def _read_fast(path: str) -> dict[str, bytes]:
-    """Returns the vocabulary of a `tokenizer.json`; with a warning none, if it is not read here."""
+    """Returns the vocabulary of a `tokenizer.json`; warns and returns none if it is unsupported."""
     try:
         name, content, config = tokenizer_json.read(files.read_bytes(path, "vocabulary"), path)
     except UserError as error:
         logging.warning(
             f"{error}: the vocabulary is left out. Copy {tokenization.MODEL} (WordPiece: "
-            f"{tokenization.WORDPIECE}) of the model that it was trained from into the folder."
+            f"{tokenization.WORDPIECE}) of the original model into the folder."
         )
         return {}
     cleaning = {tokenization.NORMALIZATION: files.to_json(config_io.to_dict(config))}
@@ -112,7 +112,7 @@ def _read_fast(path: str) -> dict[str, bytes]:
 
 
 def _read_switches(folder: str, model: bytes | None) -> dict[str, Any]:
-    """Reads the switches; `UserError` for one that is not applied, or for added pieces."""
+    """Reads the switches; `UserError` for unsupported switches or added tokens."""
     path, specials = (os.path.join(folder, name) for name in (TOKENIZER_CONFIG, _SPECIAL_MAP))
     values = files.find_object(specials, "vocabulary") | files.find_object(path, "vocabulary")
     special = {name: values.get(name) for name in _SPECIAL_TOKENS[2:]}
@@ -123,15 +123,15 @@ def _read_switches(folder: str, model: bytes | None) -> dict[str, Any]:
 
 
 def _check_added(folder: str, values: Mapping[str, Any], model: bytes | None) -> None:
-    """Raises `UserError` if a text may become a token that is not in the vocabulary's own file.
+    """Raises `UserError` if text can become a token that is not in the vocabulary file.
 
-    Warns of the user-defined symbols of a SentencePiece model, which transformers 5 adds to it.
-    Without the model, the vocabulary is that of `tokenizer.json`, whose own tokens were read.
+    Warns about user-defined symbols of a SentencePiece model, which transformers 5 adds to it.
+    Without the model, the vocabulary is `tokenizer.json`, and its added tokens were read.
     """
     fast, more = (files.find_object(os.path.join(folder, x), "vocabulary") for x in (FAST, _ADDED))
     given = {x: values.get(x) or fast.get(x) for x in _LISTS} | {"added": more}
-    files.parse_as(files.to_json(given), _Added, folder)  # refuses values of other types
-    # Objects have the piece as value or, with its id, as key.
+    files.parse_as(files.to_json(given), _Added, folder)  # checks the types
+    # Objects have the token as value or, with its id, as key.
     entries = [x.items() if isinstance(x, dict) else enumerate(x or ()) for x in given.values()]
     added = [_to_content(key if type(x) is int else x) for pairs in entries for key, x in pairs]
     parsed = proto.ModelProto.FromString(model or b"").pieces
@@ -142,13 +142,13 @@ def _check_added(folder: str, values: Mapping[str, Any], model: bytes | None) ->
     elif found := [piece for piece in added if piece in symbols and piece not in _KNOWN_ADDED]:
         logging.warning(
             f"{folder}: transformers removes a space before each added token, such as "
-            f"{found[0]!r}, and starts a new word after it. Here text is cut as the SentencePiece "
-            "model does: other ids"
+            f"{found[0]!r}, and starts a new word after it. Here text is split as the "
+            "SentencePiece model does it: the ids differ"
         )
     if others := [piece for piece in added if piece not in {*_KNOWN_ADDED, *symbols}]:
         raise UserError(
-            f"{folder} adds pieces to its vocabulary, such as {others[0]!r}, which are ordinary "
-            "text here. If your texts have none of them, take their names out in a copy of the "
+            f"{folder} adds tokens to its vocabulary, such as {others[0]!r}, which are ordinary "
+            "text here. If your texts do not contain them, remove them in a copy of the "
             "folder."
         )
 
@@ -158,10 +158,10 @@ def _to_content(piece: Any) -> Any:
 
 
 def write(checkpoint: ModelCheckpoint, folder: str, *, needs_tokenizer: bool = False) -> None:
-    """Writes the vocabulary, its switches and `tokenizer.json`; logs what has no switch.
+    """Writes the vocabulary, its switches and `tokenizer.json`; logs settings without a switch.
 
-    Without a vocabulary, or with one that transformers would read otherwise, nothing is written:
-    the latter is a `UserError` if the folder is useless without it.
+    Writes nothing if there is no vocabulary, or if transformers would read it differently. The
+    latter is a `UserError` if the folder is useless without a vocabulary.
     """
     tokenizer = model_checkpoint.load_tokenizer(checkpoint)
     if tokenizer is None:
@@ -170,9 +170,9 @@ def write(checkpoint: ModelCheckpoint, folder: str, *, needs_tokenizer: bool = F
         if needs_tokenizer:
             vocabulary_uses.check(vocabulary_uses.TOKENIZER_JSON, tokenizer)
         if isinstance(tokenizer.config, SymbolsConfig):
-            tokenization.write_files(checkpoint.vocabulary, folder)  # this project reads it back
+            tokenization.write_files(checkpoint.vocabulary, folder)  # for this project
             return
-        logging.warning(f"{problem}: the vocabulary is left out. Make the ids with this project.")
+        logging.warning(f"{problem}: the vocabulary is left out. Create the ids with this project.")
         return
     tokenization.write_files(checkpoint.vocabulary, folder)
     name = next(name for name in tokenization.PIECES if name in checkpoint.vocabulary)
@@ -185,7 +185,7 @@ def write(checkpoint: ModelCheckpoint, folder: str, *, needs_tokenizer: bool = F
         **switches,
         **dict(zip(_SPECIAL_TOKENS, special, strict=True)),
     }
-    # With truncation, longer texts are cut: the network has no more positions.
+    # With truncation, longer texts are cut here: the network has no more positions.
     length = checkpoint.vectors.max_seq_length or checkpoint.config.max_position_embeddings
     values["model_max_length"] = length
     files.write_json(os.path.join(folder, TOKENIZER_CONFIG), values)
@@ -194,13 +194,13 @@ def write(checkpoint: ModelCheckpoint, folder: str, *, needs_tokenizer: bool = F
     for field, value in config_io.to_dict(tokenizer.config).items():
         if theirs[field] != value:
             logging.info(
-                f"{TOKENIZER_CONFIG} has no {field} {value!r}; "
+                f"{TOKENIZER_CONFIG} cannot store {field} {value!r}; "
                 f"{FAST} and {tokenization.NORMALIZATION} keep it"
             )
 
 
 def _write_fast(tokenizer: Tokenizer, content: bytes, folder: str) -> None:
-    """Writes `tokenizer.json`; says where its ids are not ours."""
+    """Writes `tokenizer.json`; logs where its ids differ from ours."""
     built = fast_tokenizer.build(tokenizer, content)
     files.write_bytes(os.path.join(folder, FAST), built.to_str().encode())
     places = fast_tokenizer.describe_differences(tokenizer)
@@ -208,11 +208,11 @@ def _write_fast(tokenizer: Tokenizer, content: bytes, folder: str) -> None:
 
 
 def _to_config(name: str, switches: Mapping[str, Any]) -> TokenizerConfig | WordPieceConfig:
-    """Returns our settings of a vocabulary file."""
+    """Returns our settings for a vocabulary file."""
     values = {field: _convert(x, switches[x]) for x, field in _FIELDS[name].items()}
     if name == tokenization.WORDPIECE:
         return WordPieceConfig(**values, compat="hf")
-    # `transformers` normalizes only in order to drop accents.
+    # `transformers` normalizes only to drop accents.
     return TokenizerConfig(**values, unicode_form="none" if values["keep_accents"] else "NFKD")
 
 
@@ -221,5 +221,5 @@ def _to_switches(name: str, config: Config) -> dict[str, Any]:
 
 
 def _convert(switch: str, value: Any) -> Any:
-    """Returns the value of a switch as our setting, or of our setting as the switch."""
+    """Converts between the value of a switch and our setting."""
     return not value if switch == "strip_accents" and value is not None else value

@@ -1,8 +1,8 @@
-"""Reads the weights of folders of `transformers`, and translates their names and ours.
+"""Reads the weights of `transformers` folders, and translates their names and ours.
 
-The files are of safetensors or of PyTorch, whole or in shards, or `tf_model.h5`; the code that a
-pickle may hold is not run. Their linear layers are transposed; they map embeddings to the hidden
-size even if the two sizes are equal, where the published code has no mapping. Names: see
+The files are safetensors or PyTorch files, in one piece or in shards, or `tf_model.h5`; code inside
+a pickle is not run. Their linear layers are transposed. They map embeddings to the hidden size even
+if both sizes are equal; then the published code has no mapping. For the names, see
 `hugging_face_architectures`.
 """
 
@@ -29,7 +29,7 @@ from albert_tf.errors import UserError, reason
 from albert_tf.model import weight_names
 
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
-# What a folder of transformers has one of.
+# A transformers folder has one of these.
 _INDICES = f"{SAFETENSORS}.index.json", f"{PICKLE}.index.json"
 NAMES = sorted({SAFETENSORS, PICKLE, *_INDICES, hugging_face_h5.NAME})
 Arrays = dict[str, np.ndarray]
@@ -39,7 +39,7 @@ _TYPES: dict[str, Any] = {
     "F32": np.float32,
     "I64": np.int64,
 }
-# Of wrappers around the model, as torch's DataParallel; and of the encoder in other classes.
+# Prefixes of wrappers, such as torch's DataParallel, and of the encoder in other classes.
 _PREFIXES = re.compile(r"^(?:(?:module|_orig_mod|model)\.)*")
 _BARE = re.compile(r"^(?:albert\.|bert\.)?(?=(?:embeddings|encoder|pooler)\.)")
 _BUFFER = re.compile(r".*\.embeddings\.(position|token_type)_ids")
@@ -47,7 +47,7 @@ _MAPPING_KERNEL, _MAPPING_BIAS = f"{weight_names.MAPPING}/kernel", f"{weight_nam
 
 
 class _Index(msgspec.Struct):
-    """The index of shards: {name of a weight: its file}."""
+    """The index of shards: {weight name: file}."""
 
     weight_map: dict[str, str]
 
@@ -71,7 +71,7 @@ def read_folder(folder: str) -> tuple[str, Arrays]:
         else:
             continue
         arrays = hugging_face_h5.translate(arrays)
-        # Files of older versions have TensorFlow's names of LayerNorm, as transformers knows.
+        # Files of older versions have TensorFlow's names for LayerNorm, which transformers accepts.
         for old, new in ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias")):
             arrays = {re.sub(old, new, name): array for name, array in arrays.items()}
         return path, arrays
@@ -89,8 +89,8 @@ def _read_shards(index: str, reader: Callable[[str], Arrays]) -> Arrays:
 
 
 def read_safetensors(path: str) -> Arrays:
-    """Returns the arrays by name; `UserError` if the file is damaged, or of another type."""
-    # Not the library's NumPy reader: it has no bfloat16, which TensorFlow brings.
+    """Returns the arrays by name; `UserError` if the file is damaged or has another dtype."""
+    # Not the library's NumPy reader: it has no bfloat16; TensorFlow has.
     try:
         tensors = safetensors.deserialize(files.read_bytes(path, "weights"))
     except safetensors.SafetensorError as error:
@@ -104,24 +104,24 @@ def read_safetensors(path: str) -> Arrays:
 
 
 def read_pickle(path: str, key: str = "") -> Arrays:
-    """Returns the arrays by name of a file of PyTorch; with a `key`, those under it alone.
+    """Returns the arrays of a PyTorch file by name; with a `key`, only the arrays under it.
 
-    Raises `UserError` without PyTorch, or if there is more than weights.
+    Raises `UserError` without PyTorch, or if the file holds more than weights.
     """
     try:
         import torch
     except ImportError:
         raise UserError(
-            f"{path} needs PyTorch to be read (pip install torch), or save it as model.safetensors."
+            f"reading {path} needs PyTorch (pip install torch); or save it as model.safetensors."
         ) from None
     content = io.BytesIO(files.read_bytes(path, "weights"))
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of strange pickles
+            warnings.simplefilter("ignore")  # about strange pickles
             tensors = torch.load(content, map_location="cpu", weights_only=True)
     except MemoryError:
         raise
-    except Exception as error:  # a damaged pickle fails in as many ways as there are bytes
+    except Exception as error:  # a damaged pickle can fail in any way
         raise UserError(
             f"{path}: damaged, or a pickle that holds more than weights ({reason(error)}). "
             "Do not trust it; use model.safetensors."
@@ -130,9 +130,7 @@ def read_pickle(path: str, key: str = "") -> Arrays:
         tensors = tensors.get(key) if isinstance(tensors, dict) else None
     if not isinstance(tensors, dict) or not all(map(torch.is_tensor, tensors.values())):
         place = f" under {key!r}" if key else ""
-        raise UserError(
-            f"{path} holds something else than {{name: tensor}}{place}. Use another file."
-        )
+        raise UserError(f"{path} is not {{name: tensor}}{place}. Use another file.")
     return {name: _to_array(name, tensor, path) for name, tensor in tensors.items()}
 
 
@@ -141,7 +139,7 @@ def _to_array(name: str, tensor: Any, path: str) -> np.ndarray:
     try:
         is_bfloat16 = str(tensor.dtype) == "torch.bfloat16"
         return (tensor.float() if is_bfloat16 else tensor).detach().numpy()
-    except (TypeError, RuntimeError) as error:  # sparse, quantised, of 8 bits
+    except (TypeError, RuntimeError) as error:  # sparse, quantized, 8 bits
         raise UserError(
             f"{path}: {name} is not a plain array ({reason(error)}). Use the original checkpoint."
         ) from None
@@ -150,7 +148,7 @@ def _to_array(name: str, tensor: Any, path: str) -> np.ndarray:
 def to_weights(
     arrays: Arrays, config: AlbertConfig, path: str, end: str = ""
 ) -> tuple[Arrays, dict[str, str]]:
-    """Returns their arrays as weights by published name, and {name: reason} of those left out.
+    """Returns their arrays as weights by published name, and {name: reason} of skipped arrays.
 
     `end` is as in `architectures.map_names`.
     """
@@ -170,12 +168,12 @@ def to_weights(
 
 
 def to_arrays(checkpoint: ModelCheckpoint, names: Set[str], end: str = "") -> Arrays:
-    """Returns the weights of these names as their arrays; `UserError` if it runs other layers."""
-    if not checkpoint.config.is_bert:  # In floating point, as `transformers` does it.
+    """Returns the named weights as their arrays; `UserError` if it would run other layers."""
+    if not checkpoint.config.is_bert:  # In floating point, as in `transformers`.
         model_checkpoint.check_groups(checkpoint, lambda step, steps, n: int(step / (steps / n)))
     weights = {name: checkpoint.weights[name] for name in names}
     weights |= _make_mapping(checkpoint.config)
-    # Transposed arrays must be copied: the libraries write memory in its order.
+    # Transposed arrays must be copied: the libraries write memory in storage order.
     return {
         theirs: np.ascontiguousarray(weights[name].T if name.endswith("/kernel") else weights[name])
         for name, theirs in architectures.map_names(checkpoint.config, end).items()
@@ -186,14 +184,14 @@ def to_arrays(checkpoint: ModelCheckpoint, names: Set[str], end: str = "") -> Ar
 def _strip_prefixes(arrays: Arrays, prefix: str, path: str) -> Arrays:
     names = {name: _BARE.sub(prefix, _PREFIXES.sub("", name)) for name in arrays}
     if len(set(names.values())) < len(names):
-        raise UserError(f"{path} has weights twice, with several prefixes. Keep one of each.")
+        raise UserError(f"{path} has weights twice, with different prefixes. Keep one copy.")
     return {names[name]: array for name, array in arrays.items()}
 
 
 def _find_copies(arrays: Arrays, known: Architecture, path: str) -> dict[str, str]:
-    """Returns {name: reason} of the arrays that are not weights of their own.
+    """Returns {name: reason} of arrays that are copies of other weights.
 
-    A masked-LM head with a decoder of its own is one of them, with a warning: here the decoder is
+    A masked-LM head with an untied decoder is skipped, with a warning: here the decoder is always
     the word embeddings.
     """
     copies = {name: "a buffer" for name in arrays if _BUFFER.fullmatch(name)}
@@ -208,14 +206,14 @@ def _find_copies(arrays: Arrays, known: Architecture, path: str) -> dict[str, st
                 "left out."
             )
             left_out = (x for x in arrays if x.startswith(head))
-            return copies | dict.fromkeys(left_out, "of a decoder that is not tied")
+            return copies | dict.fromkeys(left_out, "of an untied decoder")
     return copies
 
 
 def _make_mapping(config: AlbertConfig) -> Arrays:
-    """The mapping that changes nothing, for programs that map embeddings of the hidden size, too.
+    """The identity mapping, for programs that map embeddings even if they have the hidden size.
 
-    The published code has none then; of other sizes it is empty.
+    The published code has no mapping then. Empty for other sizes.
     """
     size = config.hidden_size
     if config.embedding_size != size:

@@ -1,4 +1,4 @@
-"""Matches and assigns weights strictly: every difference is listed, and an error unless allowed."""
+"""Matches and assigns weights strictly: lists every difference, and refuses it unless allowed."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ from albert_tf.model import weight_names
 
 
 class Matches(NamedTuple):
-    """Names of weights, sorted; each is in one of the collections.
+    """Sorted names of weights; each is in exactly one collection.
 
-    `loaded` are in the checkpoint and in the model, with one shape; `missing` in the model alone;
-    `unexpected` in the checkpoint alone; `mismatched` are {name: "[9] instead of [8]"}.
+    `loaded` weights are in both checkpoint and model, with the same shape; `missing` only in the
+    model; `unexpected` only in the checkpoint; `mismatched` is {name: "[9] instead of [8]"}.
     """
 
     loaded: Sequence[str]
@@ -29,7 +29,7 @@ class Matches(NamedTuple):
 def compare_weights(
     weights: Mapping[str, np.ndarray], shapes: Mapping[str, Sequence[int]]
 ) -> Matches:
-    """Compares a checkpoint's weights with the shapes of a model's, in which -1 is any size."""
+    """Compares a checkpoint's weights with a model's shapes, in which -1 is any size."""
     both = sorted(weights.keys() & shapes.keys())
     mismatched = {
         name: f"{list(weights[name].shape)} instead of {list(shapes[name])}"
@@ -55,8 +55,8 @@ def match_strictly(
 ) -> Matches:
     """Compares as `compare_weights` does, and logs the lists of names, even before an error.
 
-    Raises `UserError` for a difference whose whole name `allow_partial` does not match; also if no
-    weight is loaded, which nobody intends.
+    Raises `UserError` for a difference whose full name does not match `allow_partial`, and if no
+    weight would be loaded.
     """
     matches = compare_weights(weights, shapes)
     lists = matches._asdict()
@@ -73,16 +73,16 @@ def match_strictly(
             differences.append(f"{len(refused)} {kind}: {refused[0]}")
     if differences:
         raise UserError(
-            f"{source} does not fit the model ({'; '.join(differences)}). Use the config beside "
-            "the checkpoint, or name what may differ with --allow_partial=REGEX."
+            f"{source} does not fit the model ({'; '.join(differences)}). Use the config next to "
+            "the checkpoint, or say what may differ with --allow_partial=REGEX."
         )
     if not matches.loaded:
-        raise UserError(f"{source} has no weight that fits the model: nothing would be loaded.")
+        raise UserError(f"{source} has no weights that fit the model: nothing would be loaded.")
     return matches
 
 
 def compile_pattern(allow_partial: str | None) -> re.Pattern[str]:
-    """Compiles the pattern of names that may differ (None: no name); `UserError` if it is wrong."""
+    """Compiles the pattern of names that may differ (None: no name); `UserError` if invalid."""
     try:
         return re.compile(r"(?!)" if allow_partial is None else allow_partial)
     except re.error as error:
@@ -99,9 +99,9 @@ def assign_weights(
     allow_partial: str | None = None,
     log_level: int = logging.INFO,
 ) -> Matches:
-    """Sets all the network's weights, or none, to `weights`, by published name.
+    """Sets all of the network's weights, or none, to `weights`, by published name.
 
-    A weight whose whole name the regular expression `allow_partial` matches may be missing,
+    A weight whose full name matches the regular expression `allow_partial` may be missing,
     unexpected or of another shape, and keeps its value. Raises `UserError` as `match_strictly`.
     """
     variables = weight_names.weights_by_name(network)
@@ -120,10 +120,10 @@ def assign_task_weights(
     allow_partial: str | None = None,
     log_level: int = logging.INFO,
 ) -> None:
-    """Sets the encoder's weights of an `AlbertForTask`, and its head's with `with_head`.
+    """Sets the encoder's weights of an `AlbertForTask`; with `with_head`, the head's as well.
 
-    Other heads of the checkpoint are left out. A head that reads single tokens needs no pooler. All
-    else is as strict as in `assign_weights`. Raises `UserError` also if the head is missing.
+    Leaves out other heads of the checkpoint. A head that reads single tokens needs no pooler.
+    Everything else is as strict as in `assign_weights`. A missing head is a `UserError`, too.
     """
     head = {weight.path: tuple(weight.shape) for weight in network.head.trainable_weights}
     matches = compare_weights(checkpoint.weights, head)
@@ -131,7 +131,7 @@ def assign_task_weights(
     lacking += [f"{name} {shapes}" for name, shapes in matches.mismatched.items()]
     if with_head and lacking:
         raise UserError(
-            f"{checkpoint.source} has {lacking[0]} for the head of the task. Use a checkpoint of "
+            f"{checkpoint.source} has {lacking[0]} for the task's head. Use a checkpoint of "
             "that task; to start from this one, leave out --init_head."
         )
     weights = dict(checkpoint.weights)
@@ -142,7 +142,7 @@ def assign_task_weights(
         if left_out := [weights.pop(name) for name in names if name in weights]:
             logging.log(log_level, f"left out: the head {part}, {len(left_out)} weights")
     if head and not with_head:
-        logging.log(log_level, f"new: the head of the task, {', '.join(sorted(head))}")
+        logging.log(log_level, f"new: the task's head, {', '.join(sorted(head))}")
     pooler = {weight.path for weight in network.albert.pooler.trainable_weights}
     if network.head.reads != "pooled_output" and not pooler & weights.keys():
         others = [f"(?:{allow_partial})"] if allow_partial else []

@@ -19,9 +19,9 @@ from albert_tf.model import weight_names
 from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import FinetuneConfig, SentenceVectors
 
-# The config of a model, as the publishers call it.
+# The publishers' name for a model's config.
 ALBERT_CONFIG = "albert_config.json"
-# The names of vocabulary files in Google's checkpoints and in TF Hub's modules.
+# Vocabulary files in Google's checkpoints and in TF Hub's modules.
 GOOGLE_NAMES: tokenization.Names = {
     tokenization.MODEL: ("30k-clean.model", "spiece.model"),
     tokenization.VOCAB: ("30k-clean.vocab", "spiece.vocab"),
@@ -29,31 +29,31 @@ GOOGLE_NAMES: tokenization.Names = {
     tokenization.WORDPIECE: ("vocab.txt", "vocab_chinese.txt"),
     tokenization.SYMBOLS: (tokenization.SYMBOLS,),
 }
-# The published programs' defaults for missing keys are the sizes of xxlarge; ours are of base.
+# The published programs' defaults for missing keys are xxlarge's sizes; ours are base's.
 PUBLISHED_DEFAULTS = {"hidden_size": 4096, "num_attention_heads": 64, "intermediate_size": 16384}
-# The header of the task of a regression (see `task_table.from_header`).
+# The header of a regression task (see `task_table.from_header`).
 REGRESSION_TASK = {"task": task_table.OWN, "kind": REGRESSION, "labels": []}
-# One value for fields in which models of one size differ: languages have their own vocabularies.
+# Fixed values for fields in which models of one size differ: each language has its vocabulary.
 _VARYING: dict[str, Any] = {"vocab_size": 1, "num_attention_heads": 1}
 _VARYING |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-# Tables with a row for each token, and the multiples to which others pad them.
+# Tables with a row per token, and the multiples to which others pad them.
 _ROWS = (weight_names.WORDS, "cls/predictions/output_bias")
 _MULTIPLES = tuple(2**power for power in range(3, 11))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelCheckpoint:
-    """A model in memory, as read from a checkpoint of any format.
+    """A model in memory, as read from a checkpoint in any format.
 
     Attributes:
-        source: path of the checkpoint, for messages.
-        weights: {published name: float32 array}; a name that the format cannot translate stays as
-            it is, and becomes unexpected.
+        source: the path of the checkpoint, for messages.
+        weights: {published name: float32 array}; a name that the format cannot translate stays
+            unchanged, and becomes unexpected.
         vocabulary: {file name: content}, under our names (`tokenization.NAMES`); may be empty.
         skipped: {name: reason} of tensors that were not read.
-        vectors: how it makes vectors of texts, if the source says so.
-        run: what is known of its task and of the run that wrote it (see `native.read_run`); empty
-            if nothing.
+        vectors: how it makes sentence embeddings, if the source says so.
+        run: what is known about its task and the run that wrote it (see `native.read_run`); may be
+            empty.
     """
 
     source: str
@@ -69,27 +69,27 @@ class ModelCheckpoint:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels of the task that it was fine-tuned on, in the order of their ids, if any."""
+        """The labels of the fine-tuning task, in the order of their ids, if any."""
         return tuple(self.run.get("task", {}).get("labels", ()))
 
     @property
     def is_regression(self) -> bool:
-        """Returns whether a classifier of one output gives a number, and does not rate choices."""
+        """Returns whether a classifier with one output predicts a number, not scores of choices."""
         return self.run.get("task", {}).get("kind") == REGRESSION
 
     @property
     def dev_metrics(self) -> Mapping[str, Any]:
-        """Returns what the dev set says of it, with tuned thresholds; empty if nothing."""
+        """Returns its dev metrics, with tuned thresholds; empty if there are none."""
         return next((x for x in self.run.get("metrics", ()) if x["split"] == "dev"), {})
 
     @property
     def task_config(self) -> Mapping[str, Any] | None:
-        """Returns the config of the fine-tuning that wrote the checkpoint; None without one."""
+        """Returns the config of the fine-tuning run that wrote the checkpoint, if any."""
         return self.run.get("config") if "task" in self.run else None
 
     @property
     def scores(self) -> str:
-        """The step of its run, and the scores of the evaluation there; empty if of no run."""
+        """The step in its run, and the scores of the evaluation there; empty without a run."""
         scores = self.run.get("evaluation", {}).items()
         numbers = [f"{name} {x:.4g}" for name, x in scores if not name.startswith("num_")]
         numbers = numbers or ["not evaluated in training"]
@@ -97,7 +97,7 @@ class ModelCheckpoint:
 
 
 class FinetunedModel(NamedTuple):
-    """A checkpoint with the head of a task, the config to predict with, and the task."""
+    """A checkpoint with a task head, the config to predict with, and the task."""
 
     checkpoint: ModelCheckpoint
     config: FinetuneConfig
@@ -105,22 +105,22 @@ class FinetunedModel(NamedTuple):
 
 
 def check_groups(checkpoint: ModelCheckpoint, choose_group: Callable[[int, int, int], int]) -> None:
-    """Raises `UserError` unless a foreign program runs the same group in each step as this project.
+    """Raises `UserError` unless a foreign program runs the same group in each step.
 
     `choose_group` is its rule: (step, number of steps, number of groups) -> group.
     """
     config = checkpoint.config
     if config.cross_layer_sharing != "all":
         raise UserError(
-            f"{checkpoint.source}: cross_layer_sharing {config.cross_layer_sharing!r} is this "
-            "project's alone. Only models with 'all' can be written in other formats."
+            f"{checkpoint.source}: only this project has cross_layer_sharing "
+            f"{config.cross_layer_sharing!r}. Other formats need 'all'."
         )
     steps, groups = config.num_hidden_layers, config.num_hidden_groups
     theirs = tuple(choose_group(step, steps, groups) for step in range(steps))
     if theirs != config.group_of_step("attention"):
         raise UserError(
-            f"{checkpoint.source}: {groups} groups in {steps} layers are rounded otherwise by the "
-            "programs of that format, which would run another model. Keep it in this project's."
+            f"{checkpoint.source}: programs of that format assign {groups} groups to {steps} "
+            "layers differently: they would run another model. Keep this project's format."
         )
 
 
@@ -130,10 +130,10 @@ def check_keys(
     fixed: Mapping[str, Sequence[Any]],
     known: Collection[str] | None = None,
 ) -> None:
-    """Raises `UserError` if a foreign config says what this project does not do.
+    """Raises `UserError` if a foreign config asks for something that this project does not do.
 
-    `fixed` are keys that are not applied, and the values with which each changes nothing. `known`
-    are the others; None where the other program ignores keys that it does not know, too.
+    `fixed` are keys that are not applied, with the values that change nothing. `known` are the
+    other keys; None if the other program also ignores unknown keys.
     """
     for key, value in values.items():
         if key in fixed and value not in fixed[key]:
@@ -142,17 +142,17 @@ def check_keys(
             expected = f"one of {names}" if len(names.split()) > 1 else f"always {allowed[0]!r}"
             raise UserError(
                 f"{path}: {key} is {value!r}; here it is {expected}. Such a model cannot be "
-                "converted; if results may differ, change it in a copy of the folder."
+                "converted; if other results are acceptable, change it in a copy of the folder."
             )
         if known is not None and key not in fixed and key not in known:
             raise UserError(
-                f"{path}: the key {key!r} is unknown here. If it changes nothing, remove it in a "
+                f"{path}: the key {key!r} is unknown here. If it has no effect, remove it in a "
                 "copy of the folder."
             )
 
 
 def read_regression(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The task of a regression, as `run` has it, if these values of a config say that it is one."""
+    """The header of a regression task for `run`, if the values of a config say that it is one."""
     return {"task": REGRESSION_TASK} if values.get(PROBLEM_TYPE) == REGRESSION else {}
 
 
@@ -163,7 +163,7 @@ def config_values(checkpoint: ModelCheckpoint) -> dict[str, Any]:
 
 
 def list_without_heads(checkpoint: ModelCheckpoint) -> set[str]:
-    """Returns the names of the weights that its encoder and its pooler have."""
+    """Returns the names of the weights of its encoder and pooler."""
     parts = weight_names.ENCODER, weight_names.POOLER
     return {*weight_names.list_shapes(checkpoint.config, *parts)}
 
@@ -180,9 +180,9 @@ def select_weights(checkpoint: ModelCheckpoint, names: Iterable[str]) -> ModelCh
 
 
 def trim_vocabulary(checkpoint: ModelCheckpoint) -> ModelCheckpoint:
-    """Returns the checkpoint without the rows after the last token, with which others pad tables.
+    """Returns the checkpoint without padding rows after the last token.
 
-    Raises `UserError` unless config, word embeddings and vocabulary have one size then.
+    Raises `UserError` unless config, word embeddings and vocabulary then have the same size.
     """
     source, size = checkpoint.source, checkpoint.config.vocab_size
     rows = len(checkpoint.weights.get(weight_names.WORDS, range(size)))
@@ -199,7 +199,7 @@ def trim_vocabulary(checkpoint: ModelCheckpoint) -> ModelCheckpoint:
             f"{source}: the vocabulary has {tokenizer.size} tokens, the model {size}. "
             "Use the vocabulary of the checkpoint."
         )
-    logging.info(f"{source}: {size - tokenizer.size} rows after the last token are left out.")
+    logging.info(f"{source}: left out {size - tokenizer.size} padding rows after the last token.")
     kept = {name: x[: tokenizer.size] for name, x in checkpoint.weights.items() if name in _ROWS}
     return dataclasses.replace(
         checkpoint,
@@ -209,7 +209,7 @@ def trim_vocabulary(checkpoint: ModelCheckpoint) -> ModelCheckpoint:
 
 
 def load_tokenizer(checkpoint: ModelCheckpoint) -> tokenization.Tokenizer | None:
-    """The tokenizer of the vocabulary, if any; `UserError` if there are two, or it is damaged."""
+    """The vocabulary's tokenizer, if any; `UserError` if there are two, or it is damaged."""
     folder = checkpoint.source
     if tf.io.gfile.exists(f"{folder}.index"):
         folder = os.path.dirname(folder)
@@ -217,7 +217,7 @@ def load_tokenizer(checkpoint: ModelCheckpoint) -> tokenization.Tokenizer | None
 
 
 def log_summary(checkpoint: ModelCheckpoint) -> None:
-    """Logs the size of a checkpoint, and what users often overlook in its config and heads."""
+    """Logs the size of a checkpoint, and what is often overlooked in its config and heads."""
     counts = collections.Counter(checkpoint.skipped.values())
     skipped = "".join(f", skipped {count} ({reason})" for reason, count in counts.items())
     tokenizer = load_tokenizer(checkpoint)
@@ -227,7 +227,7 @@ def log_summary(checkpoint: ModelCheckpoint) -> None:
     _warn_of_dropout(checkpoint.config)
     if len(checkpoint.weights.get("output_bias", ())) == 1 and not checkpoint.is_regression:
         logging.info(
-            "a classifier with one output is read as multiple choice (RACE); a regression (STS-B) "
+            "a classifier with one output is read as multiple choice (RACE); regression (STS-B) "
             "has the same weights."
         )
     parts = weight_names.parts(checkpoint.config)
@@ -235,20 +235,20 @@ def log_summary(checkpoint: ModelCheckpoint) -> None:
     heads = {weight_names.MASKED_LM, weight_names.POOLER, weight_names.SENTENCE_ORDER}
     if heads - present == {weight_names.SENTENCE_ORDER}:
         logging.info(
-            "no sentence head, as in the modules of TF Hub. To pre-train on, "
-            "--allow_partial='cls/seq_relationship/.*' starts a new one."
+            "no sentence head, as in TF Hub modules. To continue pre-training, "
+            "--allow_partial='cls/seq_relationship/.*' initializes a new one."
         )
 
 
 def _warn_of_dropout(config: AlbertConfig) -> None:
-    """GA#23: v2 models were first published with the dropout of v1, and do not train with it."""
+    """GA#23: v2 models were first published with v1's dropout, and do not train with it."""
     rate = max(config.hidden_dropout_prob, config.attention_probs_dropout_prob)
     size = dataclasses.replace(config, **_VARYING)
     for name, preset in PRESETS.items():
         is_same_size = dataclasses.replace(preset, **_VARYING) == size
         if rate and is_same_size and preset.hidden_dropout_prob == 0:
             logging.warning(
-                f"a config like {name} but with dropout {rate:g}; only v1 models (other than "
+                f"the config is like {name}, but with dropout {rate:g}; only v1 models (other than "
                 "xxlarge) have that. Set both dropout probabilities to 0 for a v2 model."
             )
             return

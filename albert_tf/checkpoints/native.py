@@ -32,7 +32,7 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
 
 
 def read_moments(prefix: str) -> dict[str, np.ndarray]:
-    """Returns the optimizer's moments, {"WEIGHT/adam_m": array}; without an optimizer none."""
+    """Returns the optimizer state, {"WEIGHT/adam_m": array}; empty without an optimizer."""
     return tf_checkpoint.read_tensors(prefix, _list_names(prefix, "slots"))
 
 
@@ -44,9 +44,9 @@ def _list_names(prefix: str, kind: str) -> dict[str, str]:  # -> {key: name}
 
 
 def read(prefix: str) -> ModelCheckpoint:
-    """Reads one of our checkpoints; config and vocabulary are next to it, or one folder above.
+    """Reads one of our checkpoints; config and vocabulary are next to it or one folder above.
 
-    Raises `UserError` if it is damaged or not ours, or it has no config.
+    Raises `UserError` if it is damaged, not ours, or has no config.
     """
     folder = os.path.dirname(prefix)
     homes = (folder, os.path.dirname(folder))  # a run's best checkpoint is one level down
@@ -63,7 +63,7 @@ def read(prefix: str) -> ModelCheckpoint:
     else:
         sizes = files.read_object(config_path, ALBERT_CONFIG)
         run = model_checkpoint.read_regression(sizes)
-    # The length of pre-training is set by its records, and is not a limit of the model.
+    # The length in pre-training comes from the records, and is not a limit of the model.
     values = run.get("config", {}) if "task" in run else {}
     return ModelCheckpoint(
         source=prefix,
@@ -83,19 +83,18 @@ def read(prefix: str) -> ModelCheckpoint:
 
 
 def read_run(folder: str, prefix: str) -> dict[str, Any]:
-    """What the files of a run say of it, and of its checkpoint `prefix`.
+    """Returns what a run's files say about the run and its checkpoint `prefix`.
 
-    `config`; of fine-tuning `task` and `training_data`, of pre-training `train_files`; `metrics` is
-    the list of the scores of this checkpoint, {"task", "split", "metrics", ...}; `step`, and of the
-    evaluation in training at that step, if there was one, `evaluation`: {name: number};
-    `commands` are those that trained the run.
+    `config`; `task` and `training_data` for fine-tuning, `train_files` for pre-training; `metrics`,
+    the list of this checkpoint's scores, {"task", "split", "metrics", ...}; `step`, and the
+    `evaluation` during training at that step, if any: {name: number}; `commands`, which trained it.
     """
     made_with, names = run_record.read(folder), ("config", "task", "training_data", "train_files")
     run = {name: x for name in names if (x := getattr(made_with, name)) is not None}
     scores = sorted(tf.io.gfile.glob(os.path.join(folder, metrics_file("*"))))
     metrics = [files.read_as(path, SplitMetrics) for path in scores]
     name = f"/{os.path.basename(prefix)}"
-    # An ensemble has a list of checkpoints.
+    # Ensembles have a list of checkpoints.
     own = [x for x in metrics if str(x.get("checkpoint")).endswith(name)]
     if match := re.search(r"-(\d+)$", prefix):
         run["step"] = int(match[1])

@@ -1,7 +1,7 @@
-"""Reads and writes folders of sentence-transformers: a Hugging Face folder with `modules.json`.
+"""Reads and writes sentence-transformers folders: a Hugging Face folder with `modules.json`.
 
-The modules make a vector of a text one after the other: the encoder, the pooling, for `pooler` the
-pooler as a dense layer, a linear layer, and for vectors of length 1 a normalization. The package
+The modules compute an embedding one after the other: the encoder, the pooling, for `pooler` the
+pooler as a dense layer, a linear layer, and a normalization for embeddings of length 1. The package
 need not be installed. Source: sentence-transformers, `models`.
 """
 
@@ -31,15 +31,15 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import SentenceVectors
 
 MODULES = "modules.json"
-# That of an ALBERT had a name of its own.
+# An ALBERT's file had a different name.
 _LENGTHS = ("sentence_bert_config.json", "sentence_albert_config.json")
 _SETTINGS = "config_sentence_transformers.json"
-# Their pooling modes, which are ours; with the pooler as a Dense layer, cls is our `pooler`.
+# Their pooling modes are ours; with the pooler as a Dense layer, cls is our `pooler`.
 _MODES = ("mean", "cls")
 _ENCODER = ["Transformer", "Pooling"]
 _OWN_MODULE = re.compile(r"^sentence_transformers\.(.*\.)?")
-# Keys of each file that change vectors, with the values that change nothing; and those that are
-# applied, or change nothing.
+# For each file: keys that change embeddings, with the values that change nothing; and keys that
+# are applied or have no effect.
 _FIXED_SETTINGS: dict[str, Any] = {
     "default_prompt_name": (None, ""),
     "truncate_dim": (None,),
@@ -81,7 +81,7 @@ class _Module(msgspec.Struct):
 
 
 class _Settings(msgspec.Struct):
-    """The fields of `config_sentence_transformers.json` for prompts and similarity."""
+    """The fields of `config_sentence_transformers.json` about prompts and similarity."""
 
     prompts: dict[str, str | None] | None = None
     default_prompt_name: str | None = None
@@ -91,19 +91,19 @@ class _Settings(msgspec.Struct):
 def read(folder: str) -> ModelCheckpoint:
     """Reads encoder, vocabulary and `vectors`.
 
-    Raises `UserError` if something is missing or damaged, or vectors are made in a way that this
-    project does not know.
+    Raises `UserError` if something is missing or damaged, or embeddings are computed in an
+    unsupported way.
     """
     path = os.path.join(folder, MODULES)
     modules = files.read_as(path, list[_Module], "sentence-transformers folder")
-    # A class of somebody else may do anything, whatever its name.
+    # A foreign class may do anything, whatever its name.
     kinds = [_OWN_MODULE.sub("", module.type) for module in modules]
     folders = [os.path.join(folder, module.path) for module in modules]
     normalizes = kinds[-1:] == ["Normalize"]
     layers = folders[len(_ENCODER) : len(kinds) - normalizes]
     if kinds != [*_ENCODER, *["Dense"] * len(layers), *["Normalize"] * normalizes]:
         raise UserError(
-            f"{path}: modules {', '.join(kinds) or 'none'}. Vectors here are made by Transformer, "
+            f"{path}: modules {', '.join(kinds) or 'none'}. Supported are Transformer, "
             "Pooling, Dense, and Normalize. This model cannot be converted."
         )
     checkpoint = read_transformer(folders[0])
@@ -128,7 +128,7 @@ def read(folder: str) -> ModelCheckpoint:
 
 
 def read_transformer(folder: str) -> ModelCheckpoint:
-    """Reads a folder of transformers, whether sentence-transformers wrote it or not."""
+    """Reads a transformers folder, whether or not sentence-transformers wrote it."""
     vocabulary = hugging_face_vocabulary.read(folder)
     checkpoint = dataclasses.replace(hugging_face.read(folder), vocabulary=vocabulary)
     length = _read_length(checkpoint, folder)
@@ -136,7 +136,7 @@ def read_transformer(folder: str) -> ModelCheckpoint:
 
 
 def _check_settings(path: str) -> None:
-    """Raises `UserError` if vectors are made with a prompt, or cut; logs what is not kept."""
+    """Raises `UserError` for a default prompt or truncated embeddings; logs what is not kept."""
     if not tf.io.gfile.exists(path):
         return
     settings, values = files.read_as(path, _Settings), files.read_object(path, _SETTINGS)
@@ -148,7 +148,7 @@ def _check_settings(path: str) -> None:
     if settings.similarity_fn_name not in ("cosine", None):
         others.append(f"similarity_fn_name {settings.similarity_fn_name}")
     if others:
-        logging.info(f"{path}: {', '.join(others)}: not kept; put prompts before your texts.")
+        logging.info(f"{path}: not kept: {', '.join(others)}. Put prompts before your texts.")
     known = ("__version__", "prompts", "similarity_fn_name")
     model_checkpoint.check_keys(values, path, _FIXED_SETTINGS, known)
 
@@ -192,13 +192,13 @@ def _check_pooler(checkpoint: ModelCheckpoint, folder: str) -> None:
     own = [checkpoint.weights.get(name, ()) for name in (_POOLER_KERNEL, _POOLER_BIAS)]
     if activation != _TANH or not all(map(np.array_equal, own, layer)):
         raise UserError(
-            f"{folder}: the Dense layer is not the pooler of the model, and not linear, as in "
-            "vectors of this project. This model cannot be converted."
+            f"{folder}: the Dense layer is neither the model's pooler nor linear, as "
+            "embeddings in this project need. This model cannot be converted."
         )
 
 
 def _read_length(checkpoint: ModelCheckpoint, folder: str) -> int:
-    """The length at which texts are cut; `UserError` if texts are changed in another way."""
+    """The length at which texts are truncated; `UserError` if texts are changed otherwise."""
     longest = checkpoint.config.max_position_embeddings
     for name, field in (
         *((name, "max_seq_length") for name in _LENGTHS),
@@ -219,23 +219,23 @@ def _read_length(checkpoint: ModelCheckpoint, folder: str) -> int:
 
 
 def _lowers(tokenizer: Tokenizer) -> bool:
-    """Returns whether case makes no difference, by the config or the model's own table."""
+    """Returns whether text is lower-cased, by the config or by the model's own table."""
     ids = tokenizer.encode("ABC")
     same = tokenizer.unk_id not in ids and ids == tokenizer.encode("abc")
     return tokenizer.config.lower_case or same
 
 
 def list_places(checkpoint: ModelCheckpoint) -> set[str]:
-    """Returns the names of the weights that a folder holds."""
+    """Returns the names of the weights that a folder can store."""
     layer = weight_names.list_shapes(checkpoint.config, weight_names.EMBEDDING)
     return model_checkpoint.list_without_heads(checkpoint) | layer.keys()
 
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
-    """Writes all weights but those of heads; `UserError` without a vocabulary or a pooler."""
+    """Writes all weights except heads; `UserError` without a vocabulary or a pooler."""
     require(
         bool(checkpoint.vocabulary),
-        f"{checkpoint.source} has no vocabulary next to it, which sentence embeddings need. Put it "
+        f"{checkpoint.source} has no vocabulary next to it; sentence embeddings need one. Put it "
         "there.",
     )
     names = model_checkpoint.list_without_heads(checkpoint)
@@ -245,7 +245,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     vectors, longest = checkpoint.vectors, checkpoint.config.max_position_embeddings
     length = vectors.max_seq_length or longest
     if length > longest:
-        raise UserError(f"--max_seq_length: {length} is over the model's {longest} positions.")
+        raise UserError(f"--max_seq_length: {length} is more than the model's {longest} positions.")
     kinds = [*_ENCODER, *_write_modules(checkpoint, folder)]
     modules = [
         {

@@ -1,8 +1,8 @@
-"""Reads and writes the folder from which StyleTTS2 reads its ALBERT over phonemes, PL-BERT.
+"""Reads and writes the folder of PL-BERT, StyleTTS2's ALBERT over phonemes.
 
-`config.yml` has the sizes, under `model_params`; `step_N.t7` is a file of PyTorch, which has the
-weights under `net`, with the names of transformers after `module.encoder.`.
-Reads the file of Kokoro as well, which has them under `bert` after `module.`.
+`config.yml` has the sizes under `model_params`. `step_N.t7` is a PyTorch file with the weights
+under `net`: transformers' names after `module.encoder.`.
+Also reads Kokoro's file, which has them under `bert`, after `module.`.
 """
 
 import contextlib
@@ -25,20 +25,20 @@ from albert_tf.tokenizers import tokenization
 CONFIG = "config.yml"
 WEIGHTS = re.compile(r"step_(\d+)\.t7")
 _PARAMETERS, _NET, _PREFIX = "model_params", "net", "module.encoder."
-# Where PL-BERT has the padding and the mask, of ids that no symbol of Kokoro has.
+# PL-BERT's padding and mask, at ids that no Kokoro symbol has.
 _PADDING, _MASK = (0, "$"), (29, "M")
-# StyleTTS2 deletes this buffer, and ends if it is not there.
+# StyleTTS2 deletes this buffer, and stops if it is missing.
 _POSITIONS = "embeddings.position_ids"
 
 
 def read(folder: str) -> ModelCheckpoint:
-    """Reads the newest weights, without PL-BERT's heads; `UserError` if the folder is unsound."""
+    """Reads the newest weights, without PL-BERT's heads; `UserError` if the folder is invalid."""
     path, sizes = os.path.join(folder, CONFIG), None
     content = files.read_bytes(path, "config of PL-BERT")
     with contextlib.suppress(yaml.YAMLError, LookupError, TypeError):
         sizes = yaml.safe_load(content)[_PARAMETERS]
     if not isinstance(sizes, dict):
-        raise UserError(f"{path} has no {_PARAMETERS}, the sizes of the model, in YAML. Add them.")
+        raise UserError(f"{path} has no {_PARAMETERS}, the model's sizes in YAML. Add them.")
     names = tf.io.gfile.listdir(folder)
     steps = [(int(match[1]), match[0]) for match in map(WEIGHTS.fullmatch, names) if match]
     if not steps:
@@ -50,14 +50,14 @@ def read(folder: str) -> ModelCheckpoint:
 
 
 def read_kokoro(path: str) -> ModelCheckpoint:
-    """Reads the ALBERT in a file of Kokoro, such as kokoro-v1_0.pth, and the symbols.
+    """Reads the ALBERT in a Kokoro file, such as kokoro-v1_0.pth, and the symbols.
 
-    Both need the `config.json` next to it. Raises `UserError` if that or the file is unsound.
+    Both need the `config.json` next to it. Raises `UserError` if either file is invalid.
     """
     config_path = os.path.join(os.path.dirname(path), hugging_face.CONFIG)
     values = files.read_object(config_path, "config of Kokoro")
     if not values.keys() >= {"n_token", "plbert", "vocab"}:
-        raise UserError(f"{config_path} lacks n_token, plbert or vocab. Put Kokoro's there.")
+        raise UserError(f"{config_path} lacks n_token, plbert or vocab. Use Kokoro's config.json.")
     size, sizes, ids = values["n_token"], values["plbert"], values["vocab"]
     symbols = dict([_PADDING, _MASK]) | {i: symbol for symbol, i in ids.items()}
     rows = "".join(f"{symbols.get(i, f'<{i}>')}\n" for i in range(size))
@@ -71,16 +71,16 @@ def read_kokoro(path: str) -> ModelCheckpoint:
 def _read(
     sizes: dict[str, Any], config_path: str, path: str, key: str, prefix: str, **others: Any
 ) -> ModelCheckpoint:
-    """Reads the weights under `key` whose names begin with `prefix`; the names of heads do not."""
+    """Reads the weights under `key` whose names start with `prefix`; names of heads do not."""
     config = hugging_face.to_config({**sizes, "model_type": "albert"}, config_path)
-    # PyTorch's wrapper for several GPUs begins names with "module.".
+    # PyTorch's wrapper for several GPUs adds the prefix "module.".
     arrays = {
         x.removeprefix("module."): a for x, a in hugging_face_weights.read_pickle(path, key).items()
     }
     own = {x.removeprefix(prefix): a for x, a in arrays.items() if x.startswith(prefix)}
     weights, skipped = hugging_face_weights.to_weights(own, config, path)
     heads = (name for name in arrays if not name.startswith(prefix))
-    skipped |= dict.fromkeys(heads, "of a head that is thrown away")
+    skipped |= dict.fromkeys(heads, "a head that is not used")
     return ModelCheckpoint(source=path, config=config, weights=weights, skipped=skipped, **others)
 
 
@@ -89,12 +89,12 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     try:
         import torch
     except ImportError:
-        raise UserError("step_N.t7 needs PyTorch to be written: pip install torch") from None
+        raise UserError("writing step_N.t7 needs PyTorch: pip install torch") from None
     config = checkpoint.config
-    require(not config.is_bert, f"{checkpoint.source} is a BERT; StyleTTS2 has an ALBERT.")
+    require(not config.is_bert, f"{checkpoint.source} is a BERT; StyleTTS2 needs an ALBERT.")
     names = model_checkpoint.list_without_heads(checkpoint)
     if missing := sorted(names - checkpoint.weights.keys()):
-        raise UserError(f"{checkpoint.source} lacks {missing[0]}, which StyleTTS2's model has.")
+        raise UserError(f"{checkpoint.source} lacks {missing[0]}, which StyleTTS2's model needs.")
     arrays = hugging_face_weights.to_arrays(checkpoint, names)
     arrays = {name.removeprefix("albert."): array for name, array in arrays.items()}
     arrays[_POSITIONS] = np.arange(config.max_position_embeddings)[np.newaxis]

@@ -26,7 +26,7 @@ def list_keys(prefix: str) -> list[str]:
 
 
 def read_tensors(prefix: str, names: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """The tensors of {key: name} by name, as `to_float32`; `UserError` if two have one name."""
+    """The tensors of {key: name} by name, as float32; `UserError` if two have the same name."""
     first_keys: dict[str, str] = {}
     for key, name in names.items():
         if (other := first_keys.setdefault(name, key)) != key:
@@ -38,7 +38,7 @@ def read_tensors(prefix: str, names: Mapping[str, str]) -> dict[str, np.ndarray]
 
 
 def to_float32(name: str, array: np.ndarray, source: str) -> np.ndarray:
-    """Converts; `UserError` for a type that float32 cannot hold, like float64 or int8."""
+    """Converts to float32; `UserError` for other types, like float64 or int8."""
     if array.dtype.name not in _EXACT:
         raise UserError(
             f"{source}: {name} is {array.dtype.name}, not float32. Use the original checkpoint."
@@ -50,7 +50,7 @@ def check_path(path: str) -> None:
     """Raises `UserError` for a path that TensorFlow would read as a glob."""
     if set(path) & set("[\\"):
         raise UserError(
-            f"{path}: TensorFlow opens no checkpoint whose path has a [ or a backslash. "
+            f"{path}: TensorFlow cannot open checkpoints with [ or a backslash in the path. "
             "Rename the folder."
         )
 
@@ -71,7 +71,7 @@ def _open(prefix: str) -> Iterator[Any]:
 
 
 def remove_parts(folder: str) -> None:
-    """Removes the parts that TensorFlow saves first, where it could not, below a folder."""
+    """Removes partial files that TensorFlow left below a folder."""
     for parent, names, _ in tf.io.gfile.walk(folder):
         for name in names:
             if name.endswith("_temp"):
@@ -79,7 +79,7 @@ def remove_parts(folder: str) -> None:
 
 
 def check_files(prefix: str) -> None:
-    """Raises `ValueError` if a file of a checkpoint is missing; else TensorFlow blames the disk."""
+    """Raises `ValueError` if a file is missing; TensorFlow itself would blame the disk."""
     folder, base = os.path.split(prefix)
     names = tf.io.gfile.listdir(folder or ".") if tf.io.gfile.isdir(folder or ".") else []
     if f"{base}.index" not in names:

@@ -2,7 +2,7 @@
 
 weights/<published variable name>       the model
 slots/<published variable name>/adam_m  (adam_v) the optimizer
-step, position                          updates done; batches of the data used up
+step, position                          updates done; batches of the data consumed
 """
 
 import contextlib
@@ -20,8 +20,8 @@ from albert_tf.model import weight_names
 from albert_tf.run_files import BEST
 
 NAME = "model.ckpt"
-PUBLISHED = f"{NAME}-best"  # of Google's
-# Of a checkpoint that is being written; the next one overwrites what a killed run has left of it.
+PUBLISHED = f"{NAME}-best"  # the name in Google's archives
+# The name while a checkpoint is being written; the next one overwrites what a killed run left.
 _UNFINISHED = "unfinished"
 _PREFIX = re.compile(rf".*/{re.escape(NAME)}-(\d+)")
 
@@ -31,7 +31,7 @@ def make_checkpoint(
     optimizer: keras.optimizers.Optimizer,
     position: tf.Variable,
 ) -> tf.train.Checkpoint:
-    """What a training run saves and resumes from; the optimizer is a `Lamb`."""
+    """Returns what a training run saves and resumes from; the optimizer is a `Lamb`."""
     return tf.train.Checkpoint(
         weights=weight_names.weights_by_name(network),
         slots=optimizer.slots(),
@@ -43,16 +43,16 @@ def make_checkpoint(
 def save(
     checkpoint: tf.train.Checkpoint, directory: str, step: int, keep: int | None = None
 ) -> str:
-    """Saves `model.ckpt-STEP`; of all, the newest `keep` stay. None keeps all.
+    """Saves `model.ckpt-STEP`, and keeps the newest `keep` checkpoints. None keeps all.
 
-    Returns the prefix. The files are on the disk before they get their names, the index last, which
-    is what readers look for; older checkpoints are removed after that. TensorFlow's count of saves
-    becomes the step, so that an interrupted run ends with the same bytes as one that never stopped.
+    Returns the prefix. The files are on disk before they are renamed, the index last, because
+    readers look for it; older checkpoints are removed after that. TensorFlow's save counter becomes
+    the step, so that an interrupted run ends with the same bytes as one that never stopped.
     """
-    checkpoint.save_counter.assign(np.int64(step))  # a number of Python would stay in memory
+    checkpoint.save_counter.assign(np.int64(step))  # a Python number would stay in memory
     folders.make(directory)
     prefix = os.path.join(directory, f"{NAME}-{step}")
-    if files.is_remote(directory):  # an object appears whole, and TensorFlow writes the index last
+    if files.is_remote(directory):  # objects appear complete; TensorFlow writes the index last
         checkpoint.write(prefix)
     else:
         _rename(checkpoint.write(os.path.join(directory, _UNFINISHED)), prefix)
@@ -62,11 +62,11 @@ def save(
 
 
 def keep_newest(directory: str, step: int, keep: int | None) -> None:
-    """Removes checkpoints but the newest; with that of `step` `keep` stay. None keeps all.
+    """Removes all but the newest checkpoints: `keep` remain, including `step`. None keeps all.
 
-    A run that is killed may leave more of them, their data without an index, or the folder in which
-    TensorFlow collects the parts of one. In a store, the folder of a later step is left alone: the
-    machine that this run replaces may still be writing it.
+    A killed run may leave more checkpoints, data without an index, or the folder in which
+    TensorFlow collects the parts of one. In an object store, the folder of a later step is left
+    alone: the machine that this run replaces may still be writing it.
     """
     others = sorted(_list_steps(directory).keys() - {step})
     others = others[max(0, len(others) + 1 - keep) :] if keep else others
@@ -75,7 +75,7 @@ def keep_newest(directory: str, step: int, keep: int | None) -> None:
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in kept]
     files.write_bytes(os.path.join(directory, "checkpoint"), ("\n".join(lines) + "\n").encode())
     pattern = re.compile(rf"({re.escape(NAME)}-\d+)\.(index|data-\d+-of-\d+)")
-    for name in sorted(tf.io.gfile.listdir(directory), reverse=True):  # an index first
+    for name in sorted(tf.io.gfile.listdir(directory), reverse=True):  # index files first
         if (match := pattern.fullmatch(name)) and match[1] not in kept:
             tf.io.gfile.remove(os.path.join(directory, name))
     pattern = re.compile(rf"({_UNFINISHED}|{re.escape(NAME)}-(\d+))_temp/?")
@@ -86,7 +86,7 @@ def keep_newest(directory: str, step: int, keep: int | None) -> None:
 
 
 def _rename(old: str, new: str) -> None:
-    """Gives the files of a checkpoint another prefix, the index last."""
+    """Renames the files of a checkpoint to another prefix, the index last."""
     folder, base = os.path.split(old)
     names = (x for x in tf.io.gfile.listdir(folder or ".") if x.startswith(f"{base}."))
     for name in sorted(names):  # data-..., index
@@ -95,7 +95,7 @@ def _rename(old: str, new: str) -> None:
 
 
 def find_newest(directory: str) -> str | None:
-    """The prefix of the checkpoint of the highest step, whatever the file `checkpoint` says."""
+    """The prefix of the checkpoint with the highest step, whatever the file `checkpoint` says."""
     steps = _list_steps(directory)
     return steps[max(steps)] if steps else None
 
@@ -112,17 +112,17 @@ def _list_steps(directory: str) -> dict[int, str]:  # -> {step: prefix}
 
 def list_prefixes(directory: str) -> list[str]:
     """The prefixes of all checkpoints in a folder, which need not exist."""
-    # Not by a pattern: [ in the folder's name would belong to it.
+    # Not with a glob: the folder's name may contain [.
     names = tf.io.gfile.listdir(directory) if tf.io.gfile.isdir(directory) else []
     indices = (x for x in names if x.endswith(".index") and x != f"{_UNFINISHED}.index")
     return [os.path.join(directory, name.removesuffix(".index")) for name in indices]
 
 
 def find_prefix(path: str, which: str = BEST) -> str:
-    """The prefix, from itself, one of its files, or a folder; else `UserError`.
+    """Finds the prefix of a checkpoint, given the prefix, one of its files, or a folder.
 
-    Of a run's folder it is the best checkpoint, or with `which` the newest; of others that of the
-    published name, the newest, or the only one, whatever its name.
+    In a run's folder it is the best checkpoint, or with `which` the newest. In other folders it is
+    the one with the published name, the newest, or the only one. `UserError` if there is none.
     """
     prefix = re.sub(r"\.(index|data-\d+-of-\d+)$", "", path)
     if tf.io.gfile.isdir(prefix):
@@ -133,14 +133,14 @@ def find_prefix(path: str, which: str = BEST) -> str:
         only = prefixes[0] if len(prefixes) == 1 else ""
         prefix = best or find_newest(folder) or only
     if not prefix or not tf.io.gfile.exists(f"{prefix}.index"):
-        raise UserError(f"{path!r} holds no checkpoint. Name a folder or a prefix ({NAME}-1000).")
+        raise UserError(f"{path!r} holds no checkpoint. Pass a folder or a prefix ({NAME}-1000).")
     return prefix
 
 
 def resume(checkpoint: tf.train.Checkpoint, directory: str) -> str | None:
-    """Restores the newest checkpoint of `directory` whole, if there is one; returns its prefix.
+    """Fully restores the newest checkpoint in `directory`, if any; returns its prefix.
 
-    Raises `UserError` if it is damaged, or of another model or optimizer, or for `check_path`.
+    Raises `UserError` if it is damaged or from another model or optimizer, or as `check_path` does.
     """
     tf_checkpoint.check_path(directory)
     if prefix := find_newest(directory):
@@ -149,9 +149,9 @@ def resume(checkpoint: tf.train.Checkpoint, directory: str) -> str | None:
 
 
 def restore(checkpoint: tf.train.Checkpoint, prefix: str) -> None:
-    """Restores a checkpoint whole; `UserError` if it is damaged, or of another model.
+    """Fully restores a checkpoint; `UserError` if it is damaged or from another model.
 
-    Raises `tf.errors.OpError` if the disk fails: the checkpoint may be sound.
+    Raises `tf.errors.OpError` if the disk fails: the checkpoint may be intact.
     """
     try:
         tf_checkpoint.check_files(prefix)
@@ -161,5 +161,5 @@ def restore(checkpoint: tf.train.Checkpoint, prefix: str) -> None:
             raise
         raise UserError(
             f"{prefix}: cannot resume from it ({reason(error)}). Remove {prefix}.* to resume from "
-            "the one before, or take another --output_dir."
+            "the one before, or use another --output_dir."
         ) from None

@@ -1,7 +1,7 @@
 """What a kind of task is, what a task is, and what passes between the parts of a kind.
 
-A kind is three objects: its `Data`, what it learns from them (`Learn`), and its `Answer`. All that
-depends on the kind is in them, so nobody compares names.
+A kind is three objects: its `Data`, what it learns from them (`Learn`), and its `Answer`. They hold
+everything that depends on the kind, so no code compares names of kinds.
 """
 
 import dataclasses
@@ -32,26 +32,26 @@ Outputs = Mapping[str, np.ndarray]  # of all records, [N, ...]
 Tensors = Mapping[str, Any]
 # Rows of `examples.jsonl`, with labels.
 Gold = Sequence[Mapping[str, Any]]
-# {metric: (its value on some rows, these rows)}, from which intervals are computed.
+# {metric: (function from rows to a value, the rows)}, from which intervals are computed.
 Statistics = dict[str, tuple[Callable[[np.ndarray], float], np.ndarray]]
 Scores = tuple[dict[str, float], Statistics]
 Tokens = Sequence[int]
 
-# A tuple has the labels that apply, where several may.
+# A tuple holds the labels that apply, if several can.
 Label = str | float | tuple[str, ...]
 
 
 class Example(NamedTuple):
-    """One example of a task of whole texts, before tokenization.
+    """One example of a task on whole texts, before tokenization.
 
     Attributes:
         id: unique in its file; the key of its prediction.
-        texts: one text, or the two of a pair; of multiple choice the passage, then an ending for
-            each choice; of embeddings a text, its counterpart, and any texts that are none.
-        label: one of the task's, a number where it has none, or of several labels those that
-            apply; None if it is unknown.
-        teacher: the probability of each label, a value, or a vector, that a teacher gives; None
-            without.
+        texts: one text, or two for a pair; for multiple choice the passage, then an ending for
+            each choice; for embeddings a text, its counterpart, and any hard negatives.
+        label: one of the task's labels, a number if the task has none, or the labels that apply
+            if several can; None if unknown.
+        teacher: the teacher's probability of each label, value or embedding; None without a
+            teacher.
     """
 
     id: str
@@ -64,12 +64,12 @@ class Records(NamedTuple):
     """The records of examples.
 
     Attributes:
-        size: how many they are.
-        make_batch: (slice or numbers of N records) -> their features, [N, ...] each.
+        size: the number of records.
+        make_batch: (slice or indices of N records) -> their features, [N, ...] each.
         lines: the rows of `examples.jsonl`.
-        counts: for the manifest and for warnings; complete when all batches are made.
-        arrays: {file: what answers need of it}.
-        settings: more of the manifest's header.
+        counts: for the manifest and for warnings; complete once all batches are made.
+        arrays: {file: arrays that answers need}.
+        settings: further entries of the manifest's header.
     """
 
     size: int
@@ -82,18 +82,18 @@ class Records(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReplyOptions:
-    """What an answer depends on besides the outputs of the network.
+    """What an answer depends on in addition to the outputs of the network.
 
     Attributes:
-        run_config: config of the fine-tuning run: lengths, windows, answers.
-        labels: of classes or choices, in the order of their ids.
+        run_config: the config of the fine-tuning run: lengths, windows, answers.
+        labels: the classes or choices, in the order of their ids.
         pooling: the embedding of a text is the `mean` over its tokens, the first token (`cls`), or
             the first token through the `pooler`.
         normalize: whether embeddings have length 1.
-        top_k: guesses for each [MASK].
-        null_threshold: null odds above it mean that there is no answer; None: there always is one.
-        thresholds: of several labels: a probability above it means that the label applies; of
-            labels that are not there the default of `multi_label`.
+        top_k: the number of guesses for each [MASK].
+        null_threshold: null odds above it mean "no answer"; None means there is always an answer.
+        thresholds: for multi-label tasks: a label applies if its probability is above its
+            threshold; labels without one use the default of `multi_label`.
     """
 
     run_config: FinetuneConfig
@@ -109,8 +109,8 @@ class Mistake(NamedTuple):
     """A wrong prediction.
 
     Attributes:
-        size: orders those of one task, the worst is the largest.
-        marks: places in the last text, (start, end, `label` or `predicted`).
+        size: orders the mistakes of one task; the worst is the largest.
+        marks: spans in the last text, (start, end, `label` or `predicted`).
     """
 
     id: str
@@ -121,7 +121,7 @@ class Mistake(NamedTuple):
 
 
 class Confusions(NamedTuple):
-    """How often each label is predicted as each; `names` says what the labels are of."""
+    """How often each label is predicted as each other label; `names` says what is counted."""
 
     names: str
     labels: Sequence[str]
@@ -130,10 +130,10 @@ class Confusions(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of task: one module each, and `task_table.KINDS` has them.
+    """A kind of task. Each has a module; `task_table.KINDS` lists them.
 
     Attributes:
-        name: in files and on the command line.
+        name: used in files and on the command line.
         data: reads examples and encodes them.
         learn: the loss and the scores.
         answer: the network, and what its outputs say.
@@ -148,10 +148,10 @@ class Kind:
         return self.name
 
     def check_config(self, config: FinetuneConfig) -> None:
-        """Raises `UserError` if a setting of a run means nothing for the kind."""
+        """Raises `UserError` if a run has a setting that does not apply to the kind."""
         require(
             not config.early_exit or self.answer.has_exits,
-            f"early_exit is for kinds with one answer a text, not for {self}. Leave it out.",
+            f"early_exit is for kinds with one answer per text, not for {self}. Leave it out.",
         )
 
 
@@ -161,15 +161,15 @@ class Task:
 
     Attributes:
         name: key of `task_table.TASKS`, or `own`.
-        kind: what is learnt from a labelled example.
-        labels: in the order of their ids; none for regression, spans and embeddings; the tags of
-            words.
-        metrics: those reported.
-        best_by: the one of them that selects a checkpoint, by default the first; higher is better.
-        has_pairs: of classification and regression: whether an example is two texts; None if
-            unknown. Tasks are compared without it.
-        num_texts: of embeddings: the texts of a record, several to train on and one otherwise.
-            Tasks are compared without it.
+        kind: its kind.
+        labels: in the order of their ids; empty for regression, spans and embeddings; the tags for
+            token classification.
+        metrics: the reported metrics.
+        best_by: the metric that selects a checkpoint, by default the first; higher is better.
+        has_pairs: for classification and regression: whether an example is two texts; None if
+            unknown. Ignored when tasks are compared.
+        num_texts: for embeddings: the texts in a record, several for training and one otherwise.
+            Ignored when tasks are compared.
     """
 
     name: str
@@ -185,31 +185,31 @@ class Task:
 
     @property
     def num_classes(self) -> int:
-        """Labels, or texts of a record."""
+        """The number of labels, or of texts in a record."""
         return len(self.labels) or self.num_texts
 
     def parse_label(self, text: str, place: str) -> Label:
-        """Returns the label that a text is, of a file at `place`.
+        """Parses a label that stands at `place` of a file.
 
         Raises `UserError` if it is not a label of the task, or not a number.
         """
         if not self.labels:
             if math.isnan(value := task_rows.parse_number(text)):
-                message = f"the label {text!r} is not a number, and {self.kind} needs one."
+                message = f"the label {text!r} is not a number, but {self.kind} needs one."
                 raise UserError(f"{place}: {message}")
             return value
         if text not in self.labels:
             raise task_rows.unknown_label(place, text, self.labels, self.name)
-        return self.labels[self.labels.index(text)]  # one string for all rows
+        return self.labels[self.labels.index(text)]  # all rows share one string
 
     def make_features(self, max_seq_length: int) -> features.Features:
         """Returns the features of the records."""
         return self.kind.data.make_features(max_seq_length, self.num_classes)
 
     def make_model(self, config: FinetuneConfig, *, is_new: bool = True) -> tuple[Any, list[Any]]:
-        """Returns an `AlbertForTask`, zeros unless it is new, and its weights that are trained.
+        """Returns an `AlbertForTask`, all zeros unless it is new, and its trainable weights.
 
-        One that is new runs all its layers.
+        A new model always runs all layers: `exit_patience` is ignored.
         """
         from albert_tf.model import task_heads, task_model
 
@@ -228,14 +228,14 @@ class Task:
 
 
 class Teacher(NamedTuple):
-    """A fine-tuned model from whose answers another one learns.
+    """A fine-tuned model whose answers another model learns from.
 
     Attributes:
         source: its name, for messages and reports.
-        identity: a hash of all that its answers depend on.
+        identity: a hash of everything that its answers depend on.
         task: its task.
         answer: N rows of texts -> [N, C] probabilities in the order of the task's labels, [N, 1]
-            values, or [N, W] vectors.
+            values, or [N, W] embeddings.
     """
 
     source: str
@@ -246,15 +246,15 @@ class Teacher(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSplit:
-    """One split of a task, and where to read it.
+    """One split of a task, and where its data is.
 
     Attributes:
         task: one of `task_table.TASKS`, or the user's own.
         name: one of `SPLITS`.
-        input_file: a file to read in place of the one in `source.data_dir`; of RACE a pattern.
-        source: of the files.
-        holds_out: whether train and dev are of one file, of which dev is a tenth.
-        teacher: a model that answers the examples, too.
+        input_file: a file to read instead of the one in `source.data_dir`; a pattern for RACE.
+        source: where the files are.
+        holds_out: whether train and dev come from one file; dev is a tenth of it.
+        teacher: a model that also answers the examples.
     """
 
     task: Task
@@ -281,7 +281,7 @@ class TaskSplit:
         return self.is_test or self.is_taught or (self.name == "dev" and self.holds_out)
 
     def parse_label(self, text: str, place: str) -> Label:
-        """Returns the label that a text is; errors as of `Task.parse_label`."""
+        """Parses a label; raises the same errors as `Task.parse_label`."""
         labels = self.task.labels
         if self.teacher and labels and text not in labels:
             name = f"the teacher {self.teacher.source}"

@@ -1,4 +1,4 @@
-"""Classification: a text, or a pair of texts, is of one class."""
+"""Classification: a text, or a pair of texts, belongs to one class."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ class ClassificationLearn(Learn):
     def sum_losses(
         self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
     ) -> dict[str, Any]:
-        """Cross entropy, multiplied by the weight of the class; the mean stays that of examples."""
+        """Cross entropy times the weight of the class; still averaged over examples."""
         from albert_tf.model import losses
 
         labels, class_weights = batch[features.LABEL_IDS][:, 0], config.class_weights
@@ -38,7 +38,7 @@ class ClassificationLearn(Learn):
         )
 
     def compare_with_teacher(self, logits: Any, answers: Any, temperature: float) -> Any:
-        """The divergence of softened probabilities, as Hinton et al. 2015."""
+        """The divergence of softened probabilities, as in Hinton et al. 2015."""
         from albert_tf.model import losses
 
         return losses.softened_divergence(logits, answers, temperature)
@@ -58,7 +58,7 @@ class ClassificationLearn(Learn):
         return {row["id"]: {"prediction": label, "probabilities": probabilities} for row in gold}
 
     def find_mistakes(self, task: Task, gold: Gold, predictions: Predictions) -> Iterator[Mistake]:
-        """The surer the model was, the worse."""
+        """The more confident the model was, the worse the mistake."""
         for example in gold:
             prediction, label = predictions[example["id"]], example["label"]
             if (guess := prediction["prediction"]) == label:
@@ -68,9 +68,9 @@ class ClassificationLearn(Learn):
             yield Mistake(example["id"], actual, guessed, values[guess] - values[label])
 
     def balance(self, labels: Sequence[str], examples: Gold) -> tuple[float, ...]:
-        """Of N examples, C classes and n of a class N / (C n), as scikit-learn.
+        """N / (C n) for N examples, C classes and n examples of a class, as in scikit-learn.
 
-        A class that no example has, has 1, and is not one of the C classes.
+        A class without examples gets 1, and does not count in C.
         """
         counts = Counter(row["label"] for row in examples)
         present = sum(counts[x] > 0 for x in labels)
@@ -81,7 +81,7 @@ class ClassificationAnswer(LabelAnswer):
     """A prediction is {"prediction": label, "probabilities": [C numbers]}."""
 
     head = "Classifier"
-    description = "tells the class of a text, or of a pair of texts"
+    description = "classifies a text or a pair of texts"
     view = "label"
     choices = ("labels",)
     method = "classify"

@@ -1,4 +1,4 @@
-"""The data of a kind of task: which columns its tables have, and what a record of it is."""
+"""The data of a kind of task: the columns of its tables, and what its records hold."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from albert_tf.records import features
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 
-# {field of `Columns` that not all kinds know: its flag}
+# {field of `Columns` that only some kinds have: its flag}
 _FLAGS = {
     name: about.get("flag", name)
     for name, about in settings.describe(Columns).items()
@@ -24,18 +24,19 @@ _FLAGS = {
 
 @dataclass(frozen=True)
 class Data:
-    """Reads the examples of a kind, and encodes them; `TextData` is of whole texts.
+    """Reads and encodes the examples of a kind; `TextData` is for whole texts.
 
     Attributes:
         kind: the name of the kind, for messages.
-        num_labels: how many labels a task has at least; 0 if it has none.
-        suffixes: of the files that `read` reads.
-        columns: the fields of `Columns` that it knows besides text, label and id.
-        lengths: the fields of `Lengths` that records depend on besides `max_seq_length`.
-        crowded_text: the text that needs the room that the last of `lengths` leaves, if one does.
-        window_noun: what texts of any length are, which are read in windows; "" of others.
-        has_several_sequences: whether a record has a sequence for each class, or text.
-        files: the arrays of a task dataset that answers need.
+        num_labels: the minimum number of labels of a task; 0 if it has none.
+        suffixes: the suffixes of the files that `read` reads.
+        columns: the fields of `Columns` that it knows in addition to text, label and id.
+        lengths: the fields of `Lengths` that records depend on in addition to `max_seq_length`.
+        crowded_text: the text that must fit into what the last of `lengths` leaves, if any.
+        window_noun: plural noun for inputs that are read in windows ("questions"); "" if the kind
+            truncates.
+        has_several_sequences: whether a record has one sequence per class or text.
+        files: the array files of a task dataset that answers need.
     """
 
     kind: str
@@ -50,65 +51,65 @@ class Data:
     files: ClassVar[tuple[str, ...]] = ()
 
     def count_texts(self, task: Task) -> int | None:
-        """Returns how many texts an example to predict has; None if it may be one or two."""
+        """Returns how many texts an example to predict has; None if one or two."""
         raise NotImplementedError
 
-    # Tables of the user's own.
+    # The user's own tables.
 
     def check_labels(self, labels: Sequence[str]) -> None:
-        """Raises `UserError` unless the labels of a task of the user's own fit the kind."""
+        """Raises `UserError` unless the labels of the user's own task fit the kind."""
         least = self.num_labels
         if not least:
-            require(not labels, f"{self.kind} has no labels: leave the labels out.")
+            require(not labels, f"{self.kind} has no labels. Leave them out.")
         number = "one label" if least == 1 else "two labels"
         message = f"{self.kind} needs at least {number}, not {len(labels)}: {list(labels)}."
         require(len(labels) >= least, message)
 
     def check_columns(self, columns: Columns, labels: Sequence[str]) -> None:
-        """Raises `UserError` unless the columns suit the kind, and the labels if they are known."""
+        """Raises `UserError` unless the columns, and the labels if known, suit the kind."""
         for name, flag in _FLAGS.items():
             is_known = name in self.columns or not getattr(columns, name)
-            message = f"--{flag} is not for {self.kind}: leave it out, or name another --kind."
+            message = f"--{flag} is not for {self.kind}: leave it out, or set another --kind."
             require(is_known, message)
 
     def describe_columns(self, columns: Columns) -> dict[str, Any]:
-        """Returns fields of the `Task` that the columns tell."""
+        """Returns the fields of `Task` that follow from the columns."""
         return {"has_pairs": columns.second_text is not None}
 
     @property
     def has_plain_tables(self) -> bool:
-        """Tells whether a table has only columns of texts and one column of labels."""
+        """Whether a table has only text columns and one label column."""
         return self.columns == ("second_text", "teacher")
 
     @property
     def reads_labels(self) -> bool:
-        """Whether labels that the user does not name are those of the train file."""
+        """Whether labels are read from the train file if the user gives none."""
         return self.num_labels > 0 and "choices" not in self.columns
 
     def read_labels(self, path: str, source: DataSource) -> tuple[str, ...]:
-        """Reads the labels of a train file, in the order of their ids."""
+        """Reads the labels from a train file, in the order of their ids."""
         raise NotImplementedError
 
     def read(self, split: TaskSplit, path: str) -> list[Any]:
-        """Reads the examples of a file. Labels may be missing in a test file only.
+        """Reads the examples of a file. Labels may be missing only in a test file.
 
-        Raises `UserError` for a missing column, an unknown label, a file that is not of its format,
-        columns that do not suit the kind, or one text where the task has pairs.
+        Raises `UserError` for a missing column, an unknown label, a malformed file, columns that do
+        not suit the kind, or a single text if the task has pairs.
         """
         raise NotImplementedError
 
     # Records.
 
     def make_example(self, name: str, texts: tuple[str, ...]) -> Any:
-        """Returns an example without label."""
+        """Returns an example without a label."""
         raise NotImplementedError
 
     def list_texts(self, request: Mapping[str, Any]) -> list[str]:
-        """Returns the texts of an example, as `make_example` takes them, of a row of a request."""
+        """Returns the texts in a row of a request, as `make_example` expects them."""
         return [*request.values()]
 
     def to_line(self, example: Any) -> dict[str, Any]:
-        """Returns the row of `examples.jsonl` of an example."""
+        """Returns the row of `examples.jsonl` for an example."""
         raise NotImplementedError
 
     def encode(
@@ -126,19 +127,19 @@ class Data:
     def count_losses(
         self, rows: Sequence[Sequence[str]], tokenizer: Tokenizer, lengths: Lengths
     ) -> Mapping[str, int]:
-        """Counts rows of texts that lose a part or are unreadable; in windows none loses any."""
+        """Counts rows whose texts are truncated or unreadable; windows truncate nothing."""
         return {}
 
     def text_capacity(self, lengths: Lengths) -> int:
-        """Returns how many tokens of a text a window holds, next to the longest question."""
+        """Returns how many tokens of a text fit into a window next to the longest question."""
         raise NotImplementedError
 
     def make_features(self, max_seq_length: int, num_classes: int = 1) -> features.Features:
-        """Returns {name: feature} of an example, whose sequences are one after the other."""
+        """Returns {name: feature} of an example, with its sequences concatenated."""
         number = num_classes if self.has_several_sequences else 1
         tokens = features.TokenFeature(max_seq_length, number)
         return {**dict.fromkeys(TOKENS, tokens), **self.make_targets(tokens, num_classes)}
 
     def make_targets(self, tokens: features.TokenFeature, num_classes: int) -> features.Features:
-        """Returns the features of the labels: by default one id."""
+        """Returns the label features: by default one id."""
         return {features.LABEL_IDS: tf.io.FixedLenFeature([1], tf.int64)}

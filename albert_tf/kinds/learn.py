@@ -31,12 +31,13 @@ class Learn:
 
     Attributes:
         kind: the name of the kind, for messages and as the name of its loss.
-        metrics: of a task of the user's own; none where there can be no such task.
-        has_class_weights: whether the loss may have weights of the classes.
+        metrics: the metrics of the user's own task; empty if there can be no such task.
+        has_class_weights: whether the loss supports class weights.
         is_percent: whether scores are percent.
-        may_lack_predictions: whether an example without prediction is wrong, and no mistake.
-        has_label_thresholds: whether labels are predicted by thresholds, tuned on dev.
-        has_teacher: whether it may learn from another model's answers, too.
+        may_lack_predictions: whether an example without a prediction is scored as wrong, instead of
+            being an error.
+        has_label_thresholds: whether labels are predicted by thresholds that are tuned on dev.
+        has_teacher: whether it can also learn from another model's answers.
     """
 
     kind: str
@@ -49,11 +50,11 @@ class Learn:
     has_teacher: ClassVar[bool] = False
 
     def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
-        """Returns the metrics of a task of the user's own."""
+        """Returns the metrics of the user's own task."""
         return self.metrics
 
     def list_losses(self, config: FinetuneConfig) -> tuple[str, ...]:
-        """Returns the names of the losses, which are added up."""
+        """Returns the names of the losses, which are summed."""
         return (self.kind,)
 
     def make_loss(self, config: FinetuneConfig) -> Any:
@@ -75,7 +76,7 @@ class Learn:
     def sum_losses(
         self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
     ) -> dict[str, Any]:
-        """Returns the sums of `Loss` over examples with weights [B]."""
+        """Returns the sums that `Loss` needs, over examples with weights [B]."""
         raise NotImplementedError
 
     def sum_taught(
@@ -83,7 +84,7 @@ class Learn:
     ) -> dict[str, Any]:
         """Returns the loss on labels plus the loss on the teacher's answers, weighted.
 
-        An example without a label, or without an answer, has the other loss alone.
+        An example without a label, or without an answer, has only the other loss.
         """
         name, share = f"{self.kind}_loss", config.teacher_weight
         known, answered = tf.unstack(batch[features.TARGET_WEIGHTS], axis=1)  # [B] each
@@ -95,11 +96,11 @@ class Learn:
         return {name: (1 - share) * own + share * taught}
 
     def compare_with_teacher(self, logits: Any, answers: Any, temperature: float) -> Any:
-        """Returns the loss [B] of outputs [B, C] for the answers [B, C] of a teacher."""
+        """Returns the loss [B] of outputs [B, C] against a teacher's answers [B, C]."""
         raise NotImplementedError
 
     def describe_constant(self, labels: Sequence[Any], values: Sequence[Any]) -> str | None:
-        """Returns what all predictions are if they are one, though the labels vary."""
+        """Describes the prediction if all are the same although the labels vary."""
         if len(set(values)) < 2 <= len(set(labels)):
             return repr(values[0])
         return None
@@ -107,30 +108,30 @@ class Learn:
     # Scores.
 
     def score(self, task: Task, gold: Gold, predictions: Predictions) -> Scores:
-        """Returns the scores of predictions, and what intervals are computed from.
+        """Returns the scores of predictions, and the functions that intervals are computed from.
 
-        By default the task's metrics of a label or number for each example.
+        By default, the task's metrics on one label or number per example.
         """
         return score_values(task, task.metrics, gold, predictions)
 
     def choose_best_by(self, task: Task, gold: Gold) -> str:
-        """Returns the metric of these examples that selects a checkpoint."""
+        """Returns the metric that selects a checkpoint on these examples."""
         return task.best_by
 
     def list_marks(
         self, gold: Mapping[str, Any], prediction: Prediction
     ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-        """Returns what is marked in an example, and what is predicted, the label last in each."""
+        """Returns the marked and the predicted parts of an example, with the label last in each."""
         return [(gold["label"],)], [(prediction["prediction"],)]
 
     def list_types(self, labels: Sequence[str]) -> Sequence[str]:
-        """Returns the labels, or types of spans, that have scores of their own; of choices none."""
+        """Returns names that are scored separately: labels or span types; empty for choices."""
         return ()
 
     def score_labels(
         self, task: Task, gold: Gold, predictions: Predictions
     ) -> dict[str, dict[str, float]]:
-        """Returns {label: precision, recall, f1, support} of each of `list_types`."""
+        """Returns {label: precision, recall, f1, support} for each of `list_types`."""
         types = self.list_types(task.labels)
         totals: dict[str, Counter[str]] = {name: Counter() for name in metrics.Counts._fields}
         for example in gold if types else ():
@@ -149,11 +150,11 @@ class Learn:
     def count_confusions(
         self, task: Task, gold: Gold, predictions: Predictions
     ) -> Confusions | None:
-        """Returns how often each label is predicted as each, where an example has one."""
+        """Counts how often each label is predicted as each, if examples have one label."""
         return None
 
     def predict_majority(self, task: Task, gold: Gold) -> Predictions:
-        """Returns the commonest label for each example, where an example has one; else none."""
+        """Predicts the most common label everywhere; nothing if examples have several labels."""
         return {}
 
     def find_mistakes(self, task: Task, gold: Gold, predictions: Predictions) -> Iterable[Mistake]:
@@ -163,9 +164,9 @@ class Learn:
     def find_worst_mistakes(
         self, task: Task, gold: Gold, predictions: Predictions, number: int
     ) -> tuple[list[Mistake], int]:
-        """Returns the worst mistakes, at most `number`, and how many there are.
+        """Returns at most `number` of the worst mistakes, and the number of all mistakes.
 
-        An example may lack a prediction.
+        Examples without a prediction are allowed.
         """
         known = [example for example in gold if example["id"] in predictions]
         mistakes = sorted(self.find_mistakes(task, known, predictions), key=lambda x: -x.size)
@@ -174,26 +175,26 @@ class Learn:
     # What is tuned on data.
 
     def balance(self, labels: Sequence[str], examples: Gold) -> tuple[float, ...]:
-        """Returns class weights with which each class counts the same in the data."""
+        """Returns class weights that give each class the same total weight in the data."""
         raise NotImplementedError
 
     def tune_thresholds(self, task: Task, gold: Gold, predictions: Predictions) -> dict[str, float]:
-        """Returns {name: the best threshold for these examples}; {} without thresholds."""
+        """Returns {name: best threshold on these examples}; {} without thresholds."""
         return {}
 
     def apply_thresholds(
         self, task: Task, predictions: Predictions, thresholds: Mapping[str, float]
     ) -> Predictions:
-        """Returns the predictions by thresholds of labels, where the kind has such."""
+        """Returns the predictions under label thresholds, if the kind has them."""
         return predictions
 
 
 def check_ids(expected: Mapping[str, Any], predictions: Mapping[str, Any], source: str) -> None:
-    """Raises `UserError`, which names `source`, unless each example alone has a prediction."""
+    """Raises `UserError` about `source` unless the predictions are exactly of the examples."""
     if unknown := [id_ for id_ in predictions if id_ not in expected]:
         raise UserError(
-            f"{source}: {len(unknown)} of unknown examples ({unknown[0]!r}): "
-            "they are of another split or of other data."
+            f"{source}: {len(unknown)} are of unknown examples ({unknown[0]!r}): "
+            "they come from another split or other data."
         )
     if missing := [id_ for id_ in expected if id_ not in predictions]:
         raise UserError(
@@ -202,18 +203,18 @@ def check_ids(expected: Mapping[str, Any], predictions: Mapping[str, Any], sourc
 
 
 def check_scorable(gold: Gold, predictions: Predictions, name: str = "label") -> None:
-    """Raises `UserError` unless each example has a label, under `name`, and a prediction."""
+    """Raises `UserError` unless each example has a prediction, and a label under `name`."""
     check_ids(dict.fromkeys(example["id"] for example in gold), predictions, "the predictions")
     if unlabelled := [example["id"] for example in gold if example[name] is None]:
         raise UserError(
-            f"the example {unlabelled[0]!r} has no label: predict this split, do not score it."
+            f"the example {unlabelled[0]!r} has no label: this split can be predicted, not scored."
         )
 
 
 def compute_scores(
     names: Iterable[str], size: int, compute: Callable[[str, np.ndarray], float]
 ) -> Scores:
-    """Returns the scores that `compute` (metric, rows) gives for all of `size` rows."""
+    """Returns the scores that `compute` (metric, rows) gives on all `size` rows."""
     everything = np.arange(size)
 
     def make_statistic(name: str) -> Callable[[np.ndarray], float]:
@@ -224,9 +225,9 @@ def compute_scores(
 
 
 def score_values(task: Task, names: Iterable[str], gold: Gold, predictions: Predictions) -> Scores:
-    """Scores one label or number for each example by metrics of `metrics.METRICS`."""
+    """Scores one label or number per example with metrics from `metrics.METRICS`."""
     check_scorable(gold, predictions)
-    # A bootstrap compares them thousands of times, and numbers are compared faster than text.
+    # A bootstrap compares them thousands of times; numbers compare faster than text.
     numbers: dict[Any, int] = {label: number for number, label in enumerate(task.labels)}
     targets = np.array([numbers.get(example["label"], example["label"]) for example in gold])
     values = [predictions[example["id"]]["prediction"] for example in gold]

@@ -1,4 +1,4 @@
-"""Multi-label classification: any number of labels apply to a text, or to a pair."""
+"""Multi-label classification: any number of labels apply to a text or a pair."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,12 +24,12 @@ DEFAULT_THRESHOLD = 0.5
 
 
 class MultiLabelData(TextData):
-    """The labels of an example are those that apply."""
+    """An example has the labels that apply."""
 
     num_labels = 1
 
     def split_labels(self, value: Any, source: DataSource, place: str) -> list[str]:
-        """A list of JSON lines, or text with separators."""
+        """Splits text at separators; JSON lines may have a list."""
         column = source.columns.label
         if not isinstance(value, list):
             value = task_rows.to_label(value, column, place).split(source.label_separator)
@@ -38,7 +38,7 @@ class MultiLabelData(TextData):
     def read_label(
         self, row: Mapping[str, Any], column: str | None, split: base.TaskSplit, place: str
     ) -> tuple[str, ...] | None:
-        """Returns the labels that apply, in the order of the task; none is right, too."""
+        """Returns the labels that apply, in the task's order; there may be none."""
         if column is None and split.source.columns.label not in row:
             return None
         names = self.split_labels(row[split.source.columns.label], split.source, place)
@@ -47,7 +47,7 @@ class MultiLabelData(TextData):
         return tuple(label for label in split.task.labels if label in names)
 
     def make_targets(self, tokens: features.TokenFeature, num_classes: int) -> features.Features:
-        """1.0 where a label applies: floats, so that [N, C] is not taken for tokens if C is S."""
+        """1.0 for labels that apply; floats, so that [N, C] is not mistaken for tokens if C = S."""
         return {features.LABEL_IDS: tf.io.FixedLenFeature([num_classes], tf.float32)}
 
     def make_label_ids(self, values: Sequence[Any], labels: Sequence[str]) -> np.ndarray:
@@ -56,9 +56,9 @@ class MultiLabelData(TextData):
 
 
 class MultiLabelLearn(Learn):
-    """A question of yes or no for each label; F1 and the area under the curve."""
+    """A yes-or-no question for each label; F1 and the area under the curve."""
 
-    # Thresholds are tuned on the very examples for those with best_.
+    # Metrics with best_ tune their thresholds on the same examples.
     metrics = ("best_micro_f1", "best_macro_f1", "micro_f1", "macro_f1", "auc")
     has_class_weights = True
     has_label_thresholds = True
@@ -67,9 +67,9 @@ class MultiLabelLearn(Learn):
     def sum_losses(
         self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
     ) -> dict[str, Any]:
-        """As many questions of yes or no as labels, whose mean counts.
+        """The mean over one yes-or-no question per label.
 
-        Class weights [C] multiply the loss of labels that apply.
+        Class weights [C] multiply the losses of labels that apply.
         """
         logits, labels = outputs["logits"], batch[features.LABEL_IDS]
         entropy = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
@@ -82,14 +82,14 @@ class MultiLabelLearn(Learn):
         }
 
     def compare_with_teacher(self, logits: Any, answers: Any, temperature: float) -> Any:
-        """Questions of yes or no, to which the probabilities of the teacher are the answers."""
+        """Yes-or-no questions whose targets are the teacher's probabilities."""
         entropy = tf.nn.sigmoid_cross_entropy_with_logits(answers, logits)
         return tf.reduce_mean(entropy, -1)
 
     def score(self, task: Task, gold: Gold, predictions: Predictions) -> base.Scores:
-        """F1 of the labels as predicted, and with the thresholds that are best for these examples.
+        """F1 of the predicted labels, and F1 with the best thresholds for these examples.
 
-        Predictions of other programs may have no probabilities, hence no more than the first.
+        Predictions of other programs may lack probabilities: then only the first is computed.
         """
         learn.check_scorable(gold, predictions)
         targets, guesses = to_arrays(task, gold, predictions)
@@ -120,7 +120,7 @@ class MultiLabelLearn(Learn):
         return labels
 
     def find_mistakes(self, task: Task, gold: Gold, predictions: Predictions) -> Iterator[Mistake]:
-        """The surer the model was of a wrong label, the worse."""
+        """The more confident the model was in a wrong label, the worse the mistake."""
         for example in gold:
             prediction = predictions[example["id"]]
             labels, guesses = set(example["label"]), set(prediction["prediction"])
@@ -132,9 +132,9 @@ class MultiLabelLearn(Learn):
                 yield Mistake(example["id"], actual or "none", guessed or "none", max(wrong))
 
     def balance(self, labels: Sequence[str], examples: Gold) -> tuple[float, ...]:
-        """Of N examples and n to which a label applies (N - n) / n, the weight of yes.
+        """(N - n) / n, the weight of yes, if a label applies to n of N examples.
 
-        A label that no example has, or every one, has 1.
+        A label that no example has, or all have, gets 1.
         """
         counts = Counter(label for row in examples for label in row["label"])
         total = len(examples)
@@ -143,7 +143,7 @@ class MultiLabelLearn(Learn):
     def tune_thresholds(self, task: Task, gold: Gold, predictions: Predictions) -> dict[str, float]:
         """Returns {label: the threshold that gives its best F1 on these examples}.
 
-        It lies in the middle between two probabilities. A label that never applies has the default.
+        It is midway between two probabilities. A label that never applies gets the default.
         """
         targets, _ = to_arrays(task, gold, predictions)
         scores = np.array([predictions[example["id"]]["probabilities"] for example in gold])
@@ -155,7 +155,7 @@ class MultiLabelLearn(Learn):
     def apply_thresholds(
         self, task: Task, predictions: Predictions, thresholds: Mapping[str, float]
     ) -> Predictions:
-        """Returns the predictions with the labels whose probability is over their threshold."""
+        """Returns the predictions with the labels whose probability is above their threshold."""
         limits = list_limits(task.labels, thresholds)
         return {
             id_: {**row, "prediction": _select(task.labels, row["probabilities"], limits)}
@@ -167,7 +167,7 @@ class MultiLabelAnswer(LabelAnswer):
     """A prediction is {"prediction": labels, "probabilities": [C numbers]}."""
 
     head = "MultiLabel"
-    description = "tells which labels apply to a text"
+    description = "finds the labels that apply to a text"
     view = "labels"
     choices = ("labels",)
     method = "classify"
@@ -191,7 +191,7 @@ class MultiLabelAnswer(LabelAnswer):
         return isinstance(value, list) and all(label in labels for label in value)
 
     def average(self, members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
-        """Those whose mean probability is over a half."""
+        """The labels whose mean probability is above one half."""
         values = np.mean([member["probabilities"] for member in members], axis=0).tolist()
         chosen = _select(labels, values, list_limits(labels, {}))
         return {"prediction": chosen, "probabilities": values}
@@ -223,7 +223,7 @@ def _find_best_threshold(targets: np.ndarray, scores: np.ndarray) -> float:
         return DEFAULT_THRESHOLD
     order = np.argsort(scores, kind="stable")
     correct = targets.sum() - np.cumsum([0, *targets[order]])
-    number = np.arange(len(scores), -1, -1)  # over each cut
+    number = np.arange(len(scores), -1, -1)  # scores above each cut
     f1 = 2 * correct / (number + targets.sum())
     return metrics.find_best_cut(scores[order], f1, lowest=0.0, highest=np.nan)
 

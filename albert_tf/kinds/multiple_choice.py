@@ -1,4 +1,4 @@
-"""Multiple choice: one of several endings is the right one for a passage."""
+"""Multiple choice: one of several endings fits a passage."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -33,10 +33,10 @@ class MultipleChoiceData(TextData):
     def check_columns(self, columns: Columns, labels: Sequence[str]) -> None:
         super().check_columns(columns, labels)
         number, name = len(columns.choices), "--choice_columns"
-        require(number > 0, f"{self.kind} needs {name}: name one for each choice.")
+        require(number > 0, f"{self.kind} needs {name}: pass one for each choice.")
         require(
             len(labels) in (0, number),
-            f"{name} names {number} columns, but the task has {len(labels)} choices: name as many.",
+            f"{name} has {number} columns, but the task has {len(labels)} choices: pass as many.",
         )
 
     def describe_columns(self, columns: Columns) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class MultipleChoiceData(TextData):
         return {}
 
     def join_texts(self, texts: tuple[str, ...], columns: Columns) -> tuple[str, ...]:
-        """The passage, and the ending for each choice: the question with it, if there is one."""
+        """The passage, and an ending per choice: the choice, or the question with the choice."""
         if columns.second_text is None:
             return texts
         passage, question, *options = texts
@@ -57,7 +57,7 @@ class MultipleChoiceData(TextData):
     def truncate(
         self, rows: Sequence[Sequence[base.Tokens]], lengths: Lengths
     ) -> tuple[list[Sequence[base.Tokens]], dict[str, int]]:
-        """The passage with each ending. Endings lose their beginnings, then the passage its end."""
+        """The passage with each ending. Endings lose their beginning, then the passage its end."""
         room = lengths.max_seq_length - features.NUM_SPECIAL_TOKENS
         sequences: list[Sequence[base.Tokens]] = []
         counts = {"truncated": 0, "truncated_endings": 0}
@@ -70,12 +70,12 @@ class MultipleChoiceData(TextData):
 
 
 class MultipleChoiceLearn(ClassificationLearn):
-    """A softmax over the choices, which are not classes: the accuracy alone."""
+    """A softmax over the choices, which are not classes: accuracy is the only metric."""
 
     has_class_weights = False
 
     def score(self, task: Task, gold: Gold, predictions: Predictions) -> base.Scores:
-        """Of RACE also the accuracy at each level of schools."""
+        """For RACE, also the accuracy at each school level."""
         scores, statistics = super().score(task, gold, predictions)
         if task.name == "race":
             compute, _ = statistics["accuracy"]
@@ -91,10 +91,10 @@ class MultipleChoiceLearn(ClassificationLearn):
 
 
 class MultipleChoiceAnswer(ClassificationAnswer):
-    """Predictions are those of classification; the labels are names of the choices, no classes."""
+    """Predictions as in classification; the labels are names of the choices, not classes."""
 
     head = "MultipleChoice"
-    description = "chooses among the answers to a question about a text"
+    description = "chooses among answers to a question about a text"
     view = "choice"
     asked = "choices"
     rank = 3
@@ -108,7 +108,7 @@ class MultipleChoiceAnswer(ClassificationAnswer):
         shape = tf.shape(ids[features.INPUT_IDS])
         is_complete = tf.equal(shape[1], number)
         with require_all((is_complete, f"every question must have {number} choices.")):
-            # [B, C, S] -> [B * C, S], of empty batches, too
+            # [B, C, S] -> [B * C, S], also for empty batches
             flat = [shape[0] * shape[1], shape[2]]
             rows = {name: tf.reshape(ids[name], flat) for name in base.TOKENS}
         return super().apply(network, rows, options)
@@ -117,15 +117,15 @@ class MultipleChoiceAnswer(ClassificationAnswer):
         return {"question": {"passage": [SENTENCE], "question": [QUESTION], "options": [[]]}}
 
     def complete_labels(self, labels: tuple[str, ...], size: int, source: str) -> tuple[str, ...]:
-        require(bool(labels), f"{source} does not name its choices: give --labels=A,B,C,D.")
+        require(bool(labels), f"{source} does not name its choices: pass --labels=A,B,C,D.")
         return labels
 
 
 def fill_blank(question: str, option: str) -> str:
-    """Returns the question with the option in each blank, or after it if there is no blank.
+    """Returns the question with the option in each blank, or after the question if it has none.
 
-    The published code replaces every single underscore, which would repeat the option in a blank of
-    several. None of the 46,000 questions counted has such a blank, so the result is the same.
+    The published code replaces each underscore, and would repeat the option in a blank of several
+    underscores. None of the 46,000 questions counted has such a blank, so the result is the same.
     """
     if "_" in question:
         return re.sub("_+", lambda _: option, question)

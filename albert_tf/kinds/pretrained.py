@@ -1,4 +1,4 @@
-"""Models without a task: a vector for each token, or guesses for each [MASK]."""
+"""Models without a task: an embedding for each token, or guesses for each [MASK]."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from albert_tf.train_config import Lengths
 
 
 class MaskedData(TextData):
-    """A text in which [MASK] stands for a token."""
+    """A text in which [MASK] replaces tokens."""
 
     def tokenize(
         self, rows: Sequence[Sequence[str]], tokenizer: Tokenizer
@@ -31,7 +31,7 @@ class MaskedData(TextData):
         tokenizer: Tokenizer,
         lengths: Lengths,
     ) -> base.Records:
-        """Returns records with the positions of masks, [N, P], then 0."""
+        """Returns records with the positions of masks, [N, P], padded with 0."""
         records = super().encode_texts(texts, label_ids, tokenizer, lengths)
         batch = records.make_batch(slice(None))
         rows, columns = np.nonzero(batch[features.INPUT_IDS] == tokenizer.mask_id)
@@ -43,9 +43,9 @@ class MaskedData(TextData):
 
 
 class EncoderAnswer(Answer):
-    """A vector for each token of a text."""
+    """An embedding for each token of a text."""
 
-    description = "gives a vector for each token of a text"
+    description = "gives an embedding for each token of a text"
 
     def apply(self, network: Any, ids: Tensors, options: ReplyOptions) -> dict[str, Any]:
         outputs = network(ids, skips_padding=True)
@@ -55,7 +55,7 @@ class EncoderAnswer(Answer):
         }
 
     def respond_to_texts(self, answers: Tensors, ids: Tensors, tokenizer: Any) -> dict[str, Any]:
-        """The ids tell which token a vector is of."""
+        """The ids say which token an embedding belongs to."""
         return {**answers, **{x: ids[x] for x in (features.INPUT_IDS, features.INPUT_MASK)}}
 
 

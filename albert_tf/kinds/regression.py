@@ -1,4 +1,4 @@
-"""Regression: a text, or a pair of texts, has a number."""
+"""Regression: a text, or a pair of texts, has a value."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ from albert_tf.train_config import FinetuneConfig
 
 NAME = "regression"
 
-# Predictions that differ by less than this share of the range of the labels are one.
+# Predictions that differ by less than this share of the label range count as equal.
 _CONSTANT_RANGE = 0.01
 
 
@@ -58,7 +58,7 @@ class RegressionLearn(Learn):
         return None
 
     def find_mistakes(self, task: Task, gold: Gold, predictions: Predictions) -> Iterator[Mistake]:
-        """The farther from the label, the worse."""
+        """The farther from the label, the worse the mistake."""
         for example in gold:
             label, value = example["label"], predictions[example["id"]]["prediction"]
             if label != value:
@@ -70,7 +70,7 @@ class RegressionAnswer(LabelAnswer):
 
     num_outputs = 1
     head = "Regression"
-    description = "gives a number for a text, or for a pair of texts"
+    description = "predicts a number for a text or a pair of texts"
     view = "value"
     method = "regress"
     fields: ClassVar[Mapping[str, str]] = {"prediction": "value"}

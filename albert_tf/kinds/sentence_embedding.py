@@ -1,4 +1,4 @@
-"""Sentence embeddings: texts that belong together have vectors that are alike."""
+"""Sentence embeddings: texts that belong together have similar embeddings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -31,14 +31,14 @@ from albert_tf.train_config import FinetuneConfig, Lengths
 NAME = "sentence_embedding"
 
 CONTRASTIVE = "contrastive"  # the loss
-_QUERIES = 1024  # texts whose counterparts are searched for at once
+_QUERIES = 1024  # searched at once
 _CONSTANT_COSINES = 1e-4
-# Of texts that are compared with a number; others are searched for.
+# For pairs with a similarity; otherwise the counterpart is searched for.
 SIMILARITY_METRICS = ("spearman", "pearson")
 
 
 class SentenceEmbeddingData(TextData):
-    """An example is a text and its counterpart, and perhaps hard negatives."""
+    """An example is a text, its counterpart, and optional hard negatives."""
 
     num_labels = 0
     has_several_sequences = True
@@ -53,7 +53,7 @@ class SentenceEmbeddingData(TextData):
     def choose_columns(
         self, split: base.TaskSplit, known: Sequence[str], path: str
     ) -> tuple[list[str], str | None]:
-        """Hard negatives are needed for training alone, and a number how alike texts are never."""
+        """Hard negatives are needed for training only; a similarity is never needed."""
         columns, trains = split.source.columns, split.name == "train"
         if trains and columns.simcse:
             require(not columns.negatives, "--simcse has no hard negatives: leave one of them out.")
@@ -61,8 +61,8 @@ class SentenceEmbeddingData(TextData):
         if split.is_taught:
             return [columns.text], None
         if columns.second_text is None:
-            end = ", or take --simcse or --teacher." if trains else "."
-            needs = f"{self.kind} needs pairs of texts: name --second_text_column"
+            end = ", or use --simcse or --teacher." if trains else "."
+            needs = f"{self.kind} needs pairs of texts: pass --second_text_column"
             raise UserError(f"{path}: {needs}{end}")
         negatives = [x for x in columns.negatives if trains or x in known]
         label = None if trains or columns.label not in known else columns.label
@@ -91,15 +91,15 @@ class SentenceEmbeddingData(TextData):
         *,
         trains: bool = False,
     ) -> base.Records:
-        """Returns a record of each example to train on, and else one of each text.
+        """Returns one record per example for training, otherwise one per text.
 
-        To train on, a record has a text, its counterpart and hard negatives, a sequence each. To
-        evaluate, a passage may belong to many questions; lines have the numbers of their records:
+        A training record has a text, its counterpart and hard negatives, one sequence each. For
+        evaluation, a passage may belong to many questions, so lines hold the indices of records:
 
             {"id": "0", "label": 4.5, "texts": [0, 1], "labelled": true}
 
-        The label is how alike the two are; None where the counterpart is searched for. With the
-        vectors of a teacher, a record to train on has a text and its nearest neighbours.
+        The label is the similarity of the two; None if the counterpart is searched for. With a
+        teacher's embeddings, a training record has a text and its nearest neighbours.
         """
         if trains and examples[0].teacher is not None:
             return self._encode_neighbours(examples, tokenizer, lengths)
@@ -131,13 +131,13 @@ class SentenceEmbeddingData(TextData):
         )
 
     def make_targets(self, tokens: features.TokenFeature, num_classes: int) -> features.Features:
-        """Numbers of texts: equal texts have equal numbers."""
+        """Ids of texts: equal texts have equal ids."""
         return {features.LABEL_IDS: tf.io.FixedLenFeature([num_classes], tf.int64)}
 
     def truncate(
         self, rows: Sequence[Sequence[base.Tokens]], lengths: Lengths
     ) -> tuple[list[Sequence[base.Tokens]], dict[str, int]]:
-        """Each text a sequence of its own, which loses its end."""
+        """Each text is one sequence, truncated at its end."""
         room = lengths.max_seq_length - features.NUM_TEXT_TOKENS
         sequences: list[Sequence[base.Tokens]] = [(text[:room],) for row in rows for text in row]
         num_truncated = sum(any(len(text) > room for text in row) for row in rows)
@@ -145,7 +145,7 @@ class SentenceEmbeddingData(TextData):
 
 
 class SentenceEmbeddingLearn(Learn):
-    """Texts that belong together are alike; correlations, or ranks of the counterparts."""
+    """Pulls texts that belong together closer; correlations, or ranks of the counterparts."""
 
     metrics = ("mrr", "recall@1", "recall@5", "recall@10")
     has_teacher = True
@@ -159,13 +159,13 @@ class SentenceEmbeddingLearn(Learn):
     def sum_losses(
         self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
     ) -> dict[str, Any]:
-        """Texts that belong together, against all others of the batch (InfoNCE).
+        """Contrasts texts that belong together with all others in the batch (InfoNCE).
 
-        An example is a text, its counterpart and perhaps texts that are none, its hard negatives.
-        The cosine of a text and its counterpart, divided by the temperature, competes in a softmax
-        with the cosines of the text and every other counterpart and hard negative. These are of the
-        same replica and micro-batch: no vector travels between devices, and more micro-batches mean
-        fewer negatives. A text that equals the first one, or its counterpart, is none of them.
+        An example is a text, its counterpart and optional hard negatives. The cosine of a text and
+        its counterpart, divided by the temperature, competes in a softmax with the cosines of the
+        text and every other counterpart and hard negative in the same replica and micro-batch: no
+        embedding travels between devices, and more micro-batches mean fewer negatives. A text equal
+        to the first text or to its counterpart is not used as a negative.
         """
         from albert_tf.model import losses, ops
 
@@ -173,7 +173,7 @@ class SentenceEmbeddingLearn(Learn):
         rows, texts = tf.shape(numbers)[0], numbers.shape[1]
         vectors = tf.math.l2_normalize(tf.cast(outputs["embedding"], tf.float32), -1)
         vectors = tf.reshape(vectors, [rows, texts, vectors.shape[-1]])
-        # All counterparts, then all first hard negatives and so on: [B * (C - 1), ...].
+        # All counterparts, then all first hard negatives, and so on: [B * (C - 1), ...].
         others = tf.reshape(tf.transpose(vectors[:, 1:], [1, 0, 2]), [-1, vectors.shape[-1]])
         other_numbers = tf.reshape(tf.transpose(numbers[:, 1:]), [1, -1])
         logits = tf.matmul(vectors[:, 0], others, transpose_b=True) / config.temperature
@@ -193,9 +193,9 @@ class SentenceEmbeddingLearn(Learn):
         return None
 
     def score(self, task: Task, gold: Gold, predictions: Predictions) -> base.Scores:
-        """Correlations of cosines and labels, or without labels the mean reciprocal rank and so on.
+        """Correlations of cosines and labels; without labels, the mean reciprocal rank and recall.
 
-        These are the shares of ranks up to 1, 5 and 10.
+        Recall is the share of ranks up to 1, 5 and 10.
         """
         if gold[0]["label"] is not None:
             return learn.score_values(task, SIMILARITY_METRICS, gold, predictions)
@@ -215,7 +215,7 @@ class SentenceEmbeddingLearn(Learn):
         return task.best_by if gold[0].get("label") is None else SIMILARITY_METRICS[0]
 
     def find_mistakes(self, task: Task, gold: Gold, predictions: Predictions) -> Iterator[Mistake]:
-        """The worst ranks; of labelled pairs the cosines that are farthest from their rank."""
+        """The worst ranks; for labelled pairs, cosines whose rank is farthest from the label's."""
         values = [predictions[example["id"]] for example in gold]
         if gold and gold[0]["label"] is not None:
             import scipy
@@ -238,11 +238,11 @@ class SentenceEmbeddingLearn(Learn):
 class SentenceEmbeddingAnswer(Answer):
     """A prediction is {"prediction": cosine of the two texts, "rank": number}.
 
-    The rank, from 1, is that of the second text among the second texts of the file, by cosines.
+    The rank of the second text among all second texts of the file, by cosine, counts from 1.
     """
 
     gives_vectors = True
-    description = "gives one vector for a text"
+    description = "gives one embedding for a text"
     parts = frozenset({"encoder"})
     choices = ("pooling", "normalize")
 
@@ -256,7 +256,7 @@ class SentenceEmbeddingAnswer(Answer):
         return weight_names.list_shapes(config.albert, *self.parts, *more)
 
     def apply(self, network: Any, ids: Tensors, options: ReplyOptions) -> dict[str, Any]:
-        """Any network has vectors of texts, whatever its head: that may have a linear layer."""
+        """Any network gives embeddings, whatever its head; the head may have a linear layer."""
         from albert_tf.model import albert_model, task_heads
 
         encoder = getattr(network, "albert", network)
@@ -296,8 +296,8 @@ class SentenceEmbeddingAnswer(Answer):
     ) -> list[Prediction]:
         """Ranks the second text of an example among all of them.
 
-        A text that equals the first one is left out; of equal cosines, and of such that are not
-        finite, the own one is the last: vectors that are all alike find nothing.
+        A text equal to the first one is left out. Of equal or non-finite cosines, the counterpart
+        ranks last: embeddings that are all the same find nothing.
         """
         vectors = answers["embedding"].astype(np.float32)
         vectors /= np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

@@ -1,4 +1,4 @@
-"""Answers: a part of a context answers a question, or there may be no answer in it."""
+"""Question answering: a span of a context answers a question, or there may be no answer."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -44,7 +44,7 @@ _SPAN_LABELS = {"start_logits": features.START_POSITIONS, "end_logits": features
 
 
 class SpanData(Data):
-    """Examples are questions, each of a context that is read in windows."""
+    """Examples are questions about contexts, which are read in windows."""
 
     window_noun = "questions"
     files = (qa_windows.WINDOWS,)
@@ -74,7 +74,7 @@ class SpanData(Data):
         *,
         trains: bool = False,
     ) -> base.Records:
-        """Returns a record of each window."""
+        """Returns one record per window."""
         tokens = span_features.tokenize(examples, tokenizer, lengths.max_query_length)
         windows = span_features.split_into_windows(tokens, lengths)
         places = span_features.label(examples, tokens, windows)
@@ -99,7 +99,7 @@ class SpanData(Data):
         )
 
     def make_targets(self, tokens: features.TokenFeature, num_classes: int) -> features.Features:
-        """`p_mask` is 1 where no answer may be; start and end are 0 where a window has none."""
+        """`p_mask` is 1 where no answer can be; start and end are 0 if a window has no answer."""
         one = tf.io.FixedLenFeature([1], tf.int64)
         names = (features.START_POSITIONS, features.END_POSITIONS, features.IS_IMPOSSIBLE)
         answer = dict.fromkeys((features.UNIQUE_IDS, *names), one)
@@ -107,16 +107,16 @@ class SpanData(Data):
 
 
 def _has_classifier(config: FinetuneConfig, *, may_be_none: bool) -> bool:
-    """Whether the head says that there is no answer; else scores are compared with [CLS]."""
+    """Whether the head classifies "no answer"; otherwise scores are compared with [CLS]."""
     return may_be_none and config.null_answer == "answer_class"
 
 
 @dataclass(frozen=True)
 class SpanLearn(Learn):
-    """The places where an answer begins and ends; the scores of the official script.
+    """The start and end of an answer; the scores of the official script.
 
     Attributes:
-        null_threshold: null odds above it mean that there is no answer.
+        null_threshold: null odds above it mean "no answer".
     """
 
     null_threshold: float = 0.0
@@ -135,9 +135,9 @@ class SpanLearn(Learn):
     def sum_losses(
         self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
     ) -> dict[str, Any]:
-        """Start and end have half the weight each; `span_correct` counts windows with both right.
+        """Start and end weigh one half each; `span_correct` counts windows with both right.
 
-        The answer class of SQuAD 2.0 has half the weight of the span, which is [CLS] where there is
+        The answer class of SQuAD 2.0 weighs half as much as the span. The span is [CLS] if there is
         no answer.
         """
         from albert_tf.model import losses, ops
@@ -167,7 +167,7 @@ class SpanLearn(Learn):
         return None
 
     def score(self, task: Task, gold: Gold, predictions: Predictions) -> base.Scores:
-        """The scores of the official script; of those, exact and f1 are means over questions."""
+        """The scores of the official script; exact and f1 are means over questions."""
         texts, odds = self._split(predictions)
         scores = squad_metrics.score_questions(gold, texts, odds, threshold=self.null_threshold)
         values = {
@@ -180,9 +180,9 @@ class SpanLearn(Learn):
         return squad_metrics.evaluate(gold, texts, odds, threshold=self.null_threshold), statistics
 
     def find_mistakes(self, task: Task, gold: Gold, predictions: Predictions) -> Iterator[Mistake]:
-        """The surer the model was of words that are not in the right answer, the worse.
+        """The more confident the model was in words outside the right answer, the worse.
 
-        A text is marked where it is first in the context.
+        The first occurrence of a text in the context is marked.
         """
         texts, odds = self._split({x["id"]: predictions[x["id"]] for x in gold})
         scores = squad_metrics.score_questions(gold, texts, odds)
@@ -201,7 +201,7 @@ class SpanLearn(Learn):
                 yield Mistake(example["id"], actual, answer or "no answer", size, places)
 
     def tune_thresholds(self, task: Task, gold: Gold, predictions: Predictions) -> dict[str, float]:
-        """Returns the null odds above which no answer is best for these questions."""
+        """Returns the best threshold of null odds for these questions."""
         texts, odds = self._split(predictions)
         if odds is None:
             return {}
@@ -215,7 +215,7 @@ class SpanLearn(Learn):
 
 
 class SpanOrNoneLearn(SpanLearn):
-    """Spans, and whether there is an answer."""
+    """Spans, and whether there is an answer at all."""
 
     may_be_none = True
 
@@ -223,7 +223,7 @@ class SpanOrNoneLearn(SpanLearn):
 class SpanAnswer(Answer):
     """A prediction is {"prediction": text, "nbest": [{"text", "probability", ...}]}.
 
-    It has "null_odds", a number, if `may_be_none`: there may be no answer in the context.
+    If `may_be_none` (the context may hold no answer), it also has "null_odds", a number.
     """
 
     may_be_none: ClassVar[bool] = False
@@ -251,7 +251,7 @@ class SpanAnswer(Answer):
     def reply(
         self, answers: Outputs, gold: Gold, options: ReplyOptions, arrays: base.Arrays
     ) -> list[Row]:
-        """The best answer to each question; none where the null odds are over the threshold."""
+        """The best answer to each question; none if its null odds are above the threshold."""
         rows = []
         for prediction in self.predict(answers, gold, options, arrays):
             best = prediction["nbest"][0]
@@ -264,7 +264,7 @@ class SpanAnswer(Answer):
         return rows
 
     def has_null_odds(self, options: ReplyOptions) -> bool:
-        """Tells whether there may be no answer; the head of SQuAD 1.1 serves such tasks, too."""
+        """Whether there may be no answer; the head of SQuAD 1.1 also works for such tasks."""
         return self.may_be_none or options.null_threshold is not None
 
     def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
@@ -286,7 +286,7 @@ class SpanAnswer(Answer):
         answers: dict[str, dict[str, Any]] = {}
         for member in members:
             for answer in member["nbest"]:
-                # Its place is that of the first member; scores of two networks do not mix.
+                # Its offsets come from the first member: scores of two networks do not mix.
                 known = answers.setdefault(answer["text"], {**answer, "probability": 0.0})
                 known["probability"] += answer["probability"] / len(members)
         size = max(len(member["nbest"]) for member in members)
@@ -299,7 +299,7 @@ class SpanOrNoneAnswer(SpanAnswer):
     """Spans, with null odds."""
 
     may_be_none = True
-    description = f"{SpanAnswer.description}, or that there is none"
+    description = f"{SpanAnswer.description}, or says that there is none"
     parts = frozenset({"encoder", "squad2"})
     more_inputs = (features.P_MASK,)
 
@@ -320,12 +320,12 @@ OR_NONE = base.Kind(
 
 
 def may_be_none(kind: base.Kind) -> bool:
-    """Whether a question may have no answer in its text."""
+    """Whether a question may have no answer in its context."""
     return isinstance(kind.answer, SpanOrNoneAnswer)
 
 
 def with_null_threshold(task: Task, threshold: float) -> Task:
-    """Returns a task of questions whose scores have no answer where null odds are above it."""
-    assert isinstance(task.kind.learn, SpanLearn), "the threshold is of questions"
+    """Returns a question task that scores null odds above the threshold as "no answer"."""
+    assert isinstance(task.kind.learn, SpanLearn), "the threshold is for questions"
     scores = replace(task.kind.learn, null_threshold=threshold)
     return replace(task, kind=replace(task.kind, learn=scores))

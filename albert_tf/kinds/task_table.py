@@ -21,7 +21,7 @@ from albert_tf.kinds.base import Kind, Task
 
 OWN = "own"
 
-# A new kind is a module, and a line here.
+# A new kind is a module and a line here.
 _KINDS: tuple[Kind, ...] = (
     classification.KIND,
     regression.KIND,
@@ -33,20 +33,20 @@ _KINDS: tuple[Kind, ...] = (
     multi_label.KIND,
 )
 KINDS = {kind.name: kind for kind in _KINDS}
-# Of models that are exported, also those without a task.
+# For models that are exported, including models without a task.
 MODELS = {kind.name: kind for kind in (*pretrained.KINDS, *_KINDS)}
-# Of a task of the user's own that names none.
+# For the user's own task, if no metric is set.
 DEFAULT_KIND = _KINDS[0].name
 
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
-# As published, so that a published classifier of MNLI keeps its meaning.
+# As published, so that a published MNLI classifier keeps its meaning.
 _MNLI = ("contradiction", "entailment", "neutral")
 _CORRELATIONS = ("pearson", "spearman")
-# Whether there is an answer is a threshold, which the official script tunes: best_*.
+# The official script tunes the threshold for "no answer": best_*.
 _SQUAD2 = ("exact", "f1", "best_exact", "best_f1")
 
-# The metrics are those of the leaderboards; the first of GLUE's two selects, as published.
+# The leaderboards' metrics; the first of GLUE's two selects the checkpoint, as published.
 TASKS = {
     task.name: task
     for task in (
@@ -68,30 +68,30 @@ TASKS = {
 
 
 def get(name: str, others: Sequence[str] = ()) -> Task:
-    """Returns a published task; raises `UserError` if there is none of that name.
+    """Returns a published task; raises `UserError` if there is none with this name.
 
-    `others` are names that the caller takes as well, for the message.
+    `others` are names that the caller accepts as well, for the message.
     """
     names = ", ".join((*TASKS, *others))
-    require(name in TASKS, f"there is no task {name!r}. Take one of {names}.")
+    require(name in TASKS, f"there is no task {name!r}. Use one of {names}.")
     return TASKS[name]
 
 
 def from_header(content: Any) -> Task:
-    """Returns the task that the header of a file names; raises `UserError` if there is none."""
+    """Returns the task in the header of a file; raises `UserError` if there is none."""
     try:
         if content["task"] != OWN:
             return get(content["task"])
         more = {name: content[name] for name in ("has_pairs", "num_texts") if name in content}
         return make_own(content["kind"], content["labels"], **more)
     except (KeyError, TypeError) as error:
-        raise UserError(f"the header of the file has no task ({error}): it is damaged.") from None
+        raise UserError(f"the file's header has no task ({error}): the file is damaged.") from None
 
 
 def get_kind(name: str) -> Kind:
-    """Returns the kind of a task of the user's own; raises `UserError` if there is no such kind."""
+    """Returns the kind of the user's own task; raises `UserError` if there is no such kind."""
     kinds = [known for known in KINDS if KINDS[known].learn.metrics]
-    require(name in kinds, f"there is no kind {name!r}. Take one of {', '.join(kinds)}.")
+    require(name in kinds, f"there is no kind {name!r}. Use one of {', '.join(kinds)}.")
     return KINDS[name]
 
 
@@ -100,16 +100,16 @@ def make_own(
 ) -> Task:
     """Makes the user's own task.
 
-    `labels` are in the order of their ids; of multiple choice, in the order of the choices; of
-    token classification, the tags of words, B- and I- of each type of span. Raises `UserError` if
-    there is no such kind, or the labels do not fit it.
+    `labels` are in the order of their ids; for multiple choice, in the order of the choices; for
+    token classification, they are the tags of words, B- and I- for each type of span. Raises
+    `UserError` if there is no such kind, or the labels do not fit it.
     """
     known_kind = get_kind(kind)
-    labels = labels.tolist() if hasattr(labels, "tolist") else labels  # of NumPy
+    labels = labels.tolist() if hasattr(labels, "tolist") else labels  # from NumPy
     is_list = isinstance(labels, list | tuple) and all(isinstance(x, str) and x for x in labels)
-    require(is_list, f"labels: {str(labels)[:60]!r} is no list of names, none of them empty.")
+    require(is_list, f"labels: {str(labels)[:60]!r} is not a list of names that are not empty.")
     if len(set(labels)) < len(labels):
-        raise UserError(f"a label is there twice: {', '.join(labels)}.")
+        raise UserError(f"duplicate label: {', '.join(labels)}.")
     known_kind.data.check_labels(labels)
     metrics = known_kind.learn.choose_metrics(labels)
     return Task(OWN, known_kind, tuple(labels), metrics, has_pairs=has_pairs, num_texts=num_texts)
@@ -120,5 +120,5 @@ _HALVES = {"mnli": {name: (name, f"{name}_mismatched") for name in ("dev", "test
 
 
 def split_halves(task: str, split: str) -> tuple[str, ...]:
-    """Returns the splits that a task has in place of `split`: two of MNLI, else the one."""
+    """Returns the parts of `split`: two for MNLI, otherwise the split itself."""
     return _HALVES.get(task, {}).get(split, (split,))

@@ -1,4 +1,4 @@
-"""The data of kinds that read a whole text, or several, with one label or number for all of it."""
+"""The data of kinds that read one or several whole texts, with one label or number for all."""
 
 import math
 from collections import Counter
@@ -17,12 +17,12 @@ from albert_tf.records import features
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 
-_TOLERANCE = 0.02  # rounded probabilities add up to less or more than 1
-UNREADABLE = "unreadable"  # count of rows of which a third or more of the tokens are unknown
+_TOLERANCE = 0.02  # rounded probabilities do not add up to exactly 1
+UNREADABLE = "unreadable"  # count of rows in which a third or more of the tokens are unknown
 
 
 class TextData(Data):
-    """Examples are of `base.Example`: by default a text or a pair of texts, and one label."""
+    """Examples are `base.Example`: by default a text or a pair of texts, and one label."""
 
     num_labels: ClassVar[int] = 2
     columns: ClassVar[tuple[str, ...]] = ("second_text", "teacher")
@@ -35,7 +35,7 @@ class TextData(Data):
         table = table_files.read_table(path)
         table_files.find_columns(table.columns, [column], path)
         rows = list(table.rows)
-        require(bool(rows), f"{path} has a header and no rows. Give a file with examples.")
+        require(bool(rows), f"{path} has a header but no rows. Use a file with examples.")
         values: list[str] = []
         for line, row in rows:
             place = f"{path}, line {line}"
@@ -49,26 +49,26 @@ class TextData(Data):
         # Numbers in numerical order: 2 before 10.
         are_decimal = all(map(str.isdecimal, labels))
         labels = sorted(labels, key=int) if are_decimal else labels
-        # Logged because a typing error in the file is one more label.
+        # Logged because a typo in the file shows up as one more label.
         logging.info(f"{len(labels)} labels in {path}: {task_rows.list_labels(labels)}")
         are_numbers = all(x == x for x in map(task_rows.parse_number, labels))
         if are_numbers and (not are_decimal or task_rows.are_quantities(values)):
-            advice = "kind=regression learns them as such"
-            logging.info(f"All are numbers, and are learnt as classes: {advice}.")
+            advice = "kind=regression learns them as numbers"
+            logging.info(f"All are numbers, but are learnt as classes: {advice}.")
         return tuple(labels)
 
     def split_labels(self, value: Any, source: DataSource, place: str) -> list[str]:
-        """Returns the labels in a value of the column of labels: by default it is one."""
+        """Returns the labels in a value of the label column: by default the value itself."""
         return [task_rows.to_label(value, source.columns.label, place, is_needed=True)]
 
     def choose_columns(
         self, split: TaskSplit, known: Sequence[str], path: str
     ) -> tuple[list[str], str | None]:
-        """Returns the columns of the texts, and that of the label if a table must have it."""
+        """Returns the text columns, and the label column if a table must have it."""
         columns = split.source.columns
         has_pairs = columns.second_text is not None
         if split.task.has_pairs not in (None, has_pairs):
-            one, two = "one text, so leave it out", "pairs of texts, so name the column"
+            one, two = "one text, so leave it out", "pairs of texts, so pass the column"
             advice = one if has_pairs else two
             raise UserError(f"--second_text_column: the task is of {advice}.")
         second = [columns.second_text] if columns.second_text else []
@@ -76,13 +76,13 @@ class TextData(Data):
         return [columns.text, *second, *columns.choices], label
 
     def join_texts(self, texts: tuple[str, ...], columns: Columns) -> tuple[str, ...]:
-        """Returns the texts of an example from those of a row."""
+        """Returns the texts of an example from the texts of a row."""
         return texts
 
     def read_label(
         self, row: Mapping[str, Any], column: str | None, split: TaskSplit, place: str
     ) -> Label | None:
-        """Returns the label of a row, None if it is unknown; `column` is of `choose_columns`."""
+        """Returns the label of a row, None if unknown; `column` comes from `choose_columns`."""
         if column:
             [text] = self.split_labels(row[column], split.source, place)
         else:
@@ -91,9 +91,9 @@ class TextData(Data):
         return split.parse_label(text, place) if text else None
 
     def find_teacher(self, split: TaskSplit, known: Sequence[str], path: str) -> list[str]:
-        """Returns the columns of the teacher, in the order of the labels; [] without.
+        """Returns the teacher's columns, in the order of the labels; [] without a teacher.
 
-        Only the table to train on must have them.
+        Only the training table must have them.
         """
         names, labels = split.source.columns.teacher, split.task.labels
         if not names or not (split.is_taught or {*names} <= {*known}):
@@ -115,7 +115,7 @@ class TextData(Data):
     def read_teacher(
         self, row: Mapping[str, Any], columns: Sequence[str], place: str
     ) -> tuple[float, ...] | None:
-        """Returns the probabilities of the teacher, or its value; None if all cells are empty."""
+        """Returns the teacher's probabilities or value; None if all cells are empty."""
         cells = [row[x] for x in columns]
         if all(cell in ("", None) for cell in cells):
             return None
@@ -131,7 +131,7 @@ class TextData(Data):
         kind = "probabilities that add up to 1" if self.num_labels > 1 else "probabilities"
         require(
             is_sound,
-            f"{place}: {', '.join(columns)} are {', '.join(map(str, cells))}: give "
+            f"{place}: {', '.join(columns)} are {', '.join(map(str, cells))}: use "
             f"{kind if self.num_labels else 'a number'}, or leave the cells empty.",
         )
         return tuple(numbers)
@@ -154,7 +154,7 @@ class TextData(Data):
                 values = tuple(task_rows.to_text(row[x], x, place) for x in texts)
                 known = self.read_label(row, label, split, place)
                 taught = self.read_teacher(row, asked, place) if asked else None
-            except KeyError as error:  # objects of JSON lines may have different keys
+            except KeyError as error:  # objects in JSON lines may have different keys
                 raise table_files.missing_column(error.args[0], list(row), place) from None
             require(
                 not asked or (known, taught) != (None, None),
@@ -180,7 +180,7 @@ class TextData(Data):
         *,
         trains: bool = False,
     ) -> Records:
-        """Returns the records of examples: by default one of each."""
+        """Returns the records of examples: by default one per example."""
         label_ids = self.make_label_ids([example.label for example in examples], labels)
         texts = [example.texts for example in examples]
         return self.encode_texts(texts, label_ids, tokenizer, lengths)._replace(
@@ -194,7 +194,7 @@ class TextData(Data):
         tokenizer: Tokenizer,
         lengths: Lengths,
     ) -> Records:
-        """Returns records of one text or several each, with labels [N, ...]."""
+        """Returns records of one or several texts each, with labels [N, ...]."""
         counts: Counter[str] = Counter()
 
         def make_batch(rows: Any) -> dict[str, np.ndarray]:
@@ -223,9 +223,9 @@ class TextData(Data):
     def truncate(
         self, rows: Sequence[Sequence[Tokens]], lengths: Lengths
     ) -> tuple[list[Sequence[Tokens]], dict[str, int]]:
-        """Returns the sequences of the texts of examples, one text or two in each, and counts.
+        """Returns sequences of one or two texts each for the examples, and counts.
 
-        By default a sequence of all texts of an example, which lose their ends.
+        By default one sequence of all texts of an example, each truncated at its end.
         """
         sequences: list[Sequence[Tokens]] = []
         num_truncated = 0
@@ -237,34 +237,34 @@ class TextData(Data):
         return sequences, {"truncated": num_truncated}
 
     def make_label_ids(self, values: Sequence[Any], labels: Sequence[str]) -> np.ndarray:
-        """Returns what is trained of the labels of N examples, [N, ...]; 0 where there is none."""
+        """Returns the training targets of N labels, [N, ...]; 0 for missing labels."""
         ids: Mapping[Any, int] = {None: 0, **{x: i for i, x in enumerate(labels)}}
         return np.array([[ids[value]] for value in values], np.int32)
 
 
 def truncate_pair(num_first: int, num_second: int, room: int) -> tuple[int, int]:
-    """Returns how many tokens two texts keep, so that together they have at most `room`.
+    """Returns how many tokens two texts keep so that together they have at most `room`.
 
-    The longer one loses its last token, the second if they are equal, until they fit: as published,
-    but in closed form.
+    As published, the longer text loses its last token (the second text, if equal) until both fit;
+    here in closed form.
     """
     first = min(num_first, max(room - num_second, (room + 1) // 2))
     return first, min(num_second, room - first)
 
 
 def count_unreadable(rows: Sequence[Sequence[Tokens]], tokenizer: Tokenizer) -> dict[str, int]:
-    """Returns the count of rows that are `UNREADABLE`, if there are any."""
+    """Returns the count of `UNREADABLE` rows, if there are any."""
     tokens = [[token for text in texts for token in text] for texts in rows]
     number = sum(3 * row.count(tokenizer.unk_id) >= max(1, len(row)) for row in tokens)
     return {UNREADABLE: number} if number else {}
 
 
 def warn_of_unreadable(counts: Mapping[str, int], total: int) -> None:
-    """Warns of the inputs, of `total`, that the vocabulary cannot read."""
+    """Warns about the inputs, of `total`, that the vocabulary cannot read."""
     if number := counts.get(UNREADABLE):
         logging.warning(
             f"{number:,} of {total:,} inputs are unreadable: the vocabulary lacks a third or more "
-            "of their pieces, so that answers tell nothing. Take a checkpoint of their language."
+            "of their tokens, so answers mean nothing. Use a checkpoint for their language."
         )
 
 

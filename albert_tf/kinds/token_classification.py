@@ -1,4 +1,4 @@
-"""Token classification: words have tags, which mark spans of the text."""
+"""Token classification: words have tags that mark spans of the text."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ NAME = "token_classification"
 
 
 class TokenClassificationData(Data):
-    """Examples are texts whose words have tags, read in windows."""
+    """Examples are texts with tagged words, which are read in windows."""
 
     num_labels = 2
     window_noun = "tagged words"
@@ -73,10 +73,10 @@ class TokenClassificationData(Data):
         *,
         trains: bool = False,
     ) -> base.Records:
-        """Returns a record of each window.
+        """Returns one record per window.
 
-        Of the counts, `words_without_tokens` are those that the tokenizer drops, and
-        `inexact_spans` those that begin or end inside a word.
+        It counts as `words_without_tokens` the words that the tokenizer drops, and as
+        `inexact_spans` the spans that begin or end inside a word.
         """
         tokens, words = token_features.tokenize(examples, tokenizer)
         windows = token_features.split_into_windows(tokens, lengths)
@@ -105,17 +105,17 @@ class TokenClassificationData(Data):
 
 
 class TokenClassificationLearn(Learn):
-    """Cross entropy of tokens; precision, recall and F1 of spans."""
+    """Cross entropy over tokens; precision, recall and F1 of spans."""
 
     metrics = ("f1", "precision", "recall", "accuracy")
 
     def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
-        """Tags that mark no spans of several words, as parts of speech, have an accuracy alone."""
+        """Tags without spans of several words, like parts of speech, have only an accuracy."""
         is_plain = tag_schemes.find_scheme(labels) == tag_schemes.PLAIN
         return ("accuracy",) if is_plain else self.metrics
 
     def make_loss(self, config: FinetuneConfig) -> Any:
-        """Returns a mean over the tokens that are trained, and not over examples."""
+        """Returns a mean over the trained tokens, not over examples."""
 
         def counts(batch: Tensors) -> dict[str, Any]:
             from albert_tf.model import losses
@@ -138,7 +138,7 @@ class TokenClassificationLearn(Learn):
         return None
 
     def score(self, task: Task, gold: Gold, predictions: Predictions) -> base.Scores:
-        """Precision, recall and F1 of spans, exact in their ends and type; accuracy of words."""
+        """Precision, recall and F1 of spans with the exact ends and type; accuracy of words."""
         learn.check_scorable(gold, predictions, "spans")
         counts = np.array(
             [self._count(task, row, predictions[row["id"]]) for row in gold], np.int64
@@ -169,7 +169,7 @@ class TokenClassificationLearn(Learn):
         return base.Confusions("types of the words", labels, pairs)
 
     def find_mistakes(self, task: Task, gold: Gold, predictions: Predictions) -> Iterator[Mistake]:
-        """The more spans are missing, or are none, the worse."""
+        """The more spans are missing or wrong, the worse the mistake."""
         for example in gold:
             marks, guesses = self.list_marks(example, predictions[example["id"]])
             wrong = set(marks) ^ set(guesses)
@@ -193,7 +193,7 @@ class TokenClassificationLearn(Learn):
     def tag_words(
         self, task: Task, gold: Mapping[str, Any], prediction: Prediction
     ) -> tuple[list[str], list[str]]:
-        """Returns the tags of the words of a text, and those that are predicted."""
+        """Returns the labelled and the predicted tags of the words of a text."""
         words = gold["words"]
         target, guess = (
             tag_schemes.write_tags(
@@ -206,9 +206,9 @@ class TokenClassificationLearn(Learn):
     def _count(
         self, task: Task, gold: Mapping[str, Any], prediction: Prediction
     ) -> tuple[int, int, int, int, int]:
-        """Returns the spans of a text that are right, predicted, there; words tagged rightly, all.
+        """Counts right, predicted and labelled spans of a text; correctly tagged and all words.
 
-        A span is right if its ends and its type are, as of conlleval and seqeval.
+        A span is right if its ends and its type are, as in conlleval and seqeval.
         """
         marks, guesses = self.list_marks(gold, prediction)
         counts = len(set(marks) & set(guesses)), len(guesses), len(marks)
@@ -239,7 +239,7 @@ class TokenClassificationAnswer(Answer):
         return {"tags": tags, "probabilities": tf.nn.softmax(logits), "logits": logits}
 
     def complete_labels(self, labels: tuple[str, ...], size: int, source: str) -> tuple[str, ...]:
-        require(bool(labels), f"{source} does not name its tags: give --labels=O,B-PER,I-PER.")
+        require(bool(labels), f"{source} does not name its tags: pass --labels=O,B-PER,I-PER.")
         tag_schemes.find_scheme(labels)
         return labels
 
@@ -274,9 +274,9 @@ class TokenClassificationAnswer(Answer):
         return isinstance(value, list) and all(map(_is_span, value))
 
     def average(self, members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
-        """Returns the spans whose mean score, 0 of a member without them, is over a half.
+        """Returns the spans whose mean score is above one half; a member without a span scores 0.
 
-        Of two that overlap, some member has both if more than half have each: so they never do.
+        Two of them never overlap: some member would have both if more than half have each.
         """
         spans: dict[tuple[int, int, str], dict[str, Any]] = {}
         for member in members:
@@ -294,7 +294,7 @@ class TokenClassificationAnswer(Answer):
 
 
 def _trained(batch: Tensors, weights: Any) -> Any:  # [B, S]
-    """Returns 1.0 for a token that is trained, else 0.0; `weights` are those of examples, [B]."""
+    """Returns 1.0 for a trained token, else 0.0; `weights` [B] are the weights of examples."""
     is_trained = tf.cast(batch[features.LABEL_IDS] > 0, tf.float32)
     return is_trained * weights[:, tf.newaxis]
 
@@ -305,7 +305,7 @@ def _is_span(value: Any) -> bool:
 
 
 def _score_spans(counts: np.ndarray) -> dict[str, float]:
-    """[N, 5] of `_count` -> precision, recall and F1 of spans, accuracy of words."""
+    """[N, 5] from `_count` -> precision, recall and F1 of spans, accuracy of words."""
     precision, recall, f1 = metrics.precision_recall_f1(metrics.Counts(*counts[:, :3].T))
     correct, words = counts[:, 3:].sum(0)
     accuracy = float(correct / max(words, 1))

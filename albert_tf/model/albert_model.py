@@ -1,4 +1,4 @@
-"""The encoder ALBERT, and the model that is pre-trained."""
+"""The ALBERT encoder, and the pre-training model."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,35 +16,35 @@ Batch = Mapping[str, tf.Tensor]
 
 @keras.saving.register_keras_serializable("albert_tf")
 class Albert(ConfiguredModel):
-    """The encoder: a batch of ids -> a vector for each token, and one for the sequence.
+    """The encoder: a batch of ids -> an embedding of each token, and one of the sequence.
 
         model = Albert(PRESETS["albert_base_v2"])
         outputs = model({"input_ids": ids, "input_mask": mask, "segment_ids": segments})
 
-    `input_mask` (1 is a token, 0 padding; default all ones) and `segment_ids` (default zeros) may
-    be left out. All are [B, S] integers. Returns float tensors of the computing type:
+    `input_mask` (1 for tokens, 0 for padding; default all ones) and `segment_ids` (default zeros)
+    are optional. All are [B, S] integers. Returns float tensors in the compute dtype:
 
         sequence_output  [B, S, D]
         pooled_output    [B, D], tanh(dense(first token))
-        encoder_outputs  list of [B, S, D], one for each block
+        encoder_outputs  list of [B, S, D], one per block
 
-    With `positions=` ([B, R] integers) the last block computes only the first token and these,
+    With `positions=` ([B, R] integers), the last block computes only the first token and these,
     which is faster: `sequence_output` is [B, R, D], the last of `encoder_outputs` [B, 1 + R, D].
-    With `skips_padding` vectors at padding are 0, and on a CPU or GPU nothing is computed for them,
-    unless XLA compiles the whole graph; those of tokens are the same.
-    With `pooled=False` there is no `pooled_output`, and a graph reads no weights of the pooler.
-    With `num_blocks` only the first of the blocks run, as if the model had no others.
+    With `skips_padding`, outputs at padding are 0, and on a CPU or GPU nothing is computed for
+    them, unless XLA compiles the whole graph; outputs of tokens are the same.
+    With `pooled=False` there is no `pooled_output`, and a graph does not read the pooler's weights.
+    With `num_blocks`, only the first blocks run, as if the model had no others.
 
     Args:
-        seed: of the initial weights; None: matrices are zeros.
-        rematerialize: keep only the input of each block, and compute the rest again for gradients.
-        layer_loop: the same in one loop over the layers, which must share all their weights; in
-            training `encoder_outputs` is then the last block's alone.
-        dtype: `float32` or `mixed_bfloat16`, weights are float32 in both; by default Keras's global
-            policy.
+        seed: the seed of the initial weights; None: matrices are zeros.
+        rematerialize: keep only the input of each block, and recompute the rest for gradients.
+        layer_loop: the same in one loop over the layers, which must share all weights; in training,
+            `encoder_outputs` then has only the last block's output.
+        dtype: `float32` or `mixed_bfloat16` (weights are float32 in both); by default Keras's
+            global policy.
 
-    With dropout, `training=True` takes `seed=` ([2] int32, another one every step and replica), or
-    draws one from a generator of this model, as in Keras's `fit`. Raises `UserError` as
+    With dropout, `training=True` uses `seed=` ([2] int32, different for every step and replica), or
+    draws one from the model's generator, as in Keras's `fit`. Raises `UserError` as
     `model_inputs.read` does, which also lists other names of the inputs.
     """
 
@@ -89,7 +89,7 @@ class Albert(ConfiguredModel):
         options["layout"] = layout = self._make_layout(mask, training, skips_padding)
         x = self.embeddings(ids, segments, **options)
         if positions is not None:
-            positions = tf.pad(positions, [[0, 0], [1, 0]])  # the pooler takes the first token
+            positions = tf.pad(positions, [[0, 0], [1, 0]])  # the pooler reads the first token
         *outputs, last = self.encoder(x, positions=positions, num_blocks=num_blocks, **options)
         outputs = [layout.restore(x) for x in outputs]
         if positions is not None:
@@ -103,11 +103,11 @@ class Albert(ConfiguredModel):
         return vectors | {"pooled_output": self.pool(last[:, 0])} if pooled else vectors
 
     def pool(self, first: tf.Tensor) -> tf.Tensor:
-        """Returns `pooled_output` of the vectors of first tokens, [B, D]."""
+        """Returns `pooled_output` for the outputs of the first tokens, [B, D]."""
         return tf.tanh(self.pooler(first))
 
     def embed(self, batch: Batch) -> tf.Tensor:
-        """Returns what the first block reads, [B, S, D], without dropout; arguments of `call`."""
+        """Returns the input of the first block, [B, S, D], without dropout; arguments of `call`."""
         batch = self.read_inputs(batch)
         ids, mask, segments = (batch[name] for name in model_inputs.TOKENS)
         layout = self._make_layout(mask, False, False)
@@ -122,17 +122,17 @@ class Albert(ConfiguredModel):
 
 
 def no_positions(batch: Batch) -> tf.Tensor:
-    """The `positions` [B, 0] with which the last block computes the first token alone."""
+    """Returns `positions` [B, 0], with which the last block computes only the first token."""
     return tf.zeros([tf.shape(batch[features.INPUT_IDS])[0], 0], tf.int32)
 
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertForPretraining(ConfiguredModel):
-    """ALBERT with the two heads of pre-training.
+    """ALBERT with the two pre-training heads.
 
-    A batch of `features.pretraining` -> {"masked_lm_logits": [B, P, V], of the computing type,
-    "sentence_order_logits": [B, 2], float32}. Arguments are those of `Albert`, and `num_words`, W:
-    then the second head tells the word behind each token, "word_logits": [B * S, W], float32.
+    A batch of `features.pretraining` -> {"masked_lm_logits": [B, P, V], in the compute dtype,
+    "sentence_order_logits": [B, 2], float32}. Arguments are as in `Albert`, plus `num_words`, W:
+    then the second head predicts the word of each token, "word_logits": [B * S, W], float32.
     """
 
     required_inputs = (features.MASKED_LM_POSITIONS,)

@@ -1,7 +1,7 @@
-"""Leaves the layers early: a row is done when several heads in a row agree. Shapes: see `layers`.
+"""Early exit: a row is done when several consecutive heads agree. For shapes see `layers`.
 
-Zhou et al. 2020, "BERT Loses Patience" (PABEE). Beyond it, rows that are done leave their batch,
-and what a row is answered does not depend on the others.
+Zhou et al. 2020, "BERT Loses Patience" (PABEE). In addition, finished rows leave their batch, and
+the answer for a row does not depend on other rows.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,22 +16,22 @@ from albert_tf.model.albert_model import Albert, Batch
 from albert_tf.records import model_inputs
 
 UNFIT = (
-    "fit of Keras trains no heads after each layer: take bin/run_finetuning or LoadedModel.fit, "
+    "Keras's fit does not train early-exit heads: use bin/run_finetuning or LoadedModel.fit, "
     "or load the model with early_exit=False."
 )
 OUTPUTS = ("logits", "num_layers")  # [B, C]; [B], the layers that ran for a row
 
 
 class _Rows(NamedTuple):
-    """The questions, or texts, that are not done; a question of C choices has C sequences.
+    """The texts or questions that are not done; a question with C choices has C sequences.
 
     Attributes:
-        x: [T, D], vectors of the tokens.
+        x: [T, D], the hidden states of the tokens.
         places: [B * C, S], the row of `x` at each place.
-        mask: [B * C, S], 1 where there is a token.
-        numbers: [B], which rows of the batch they are.
-        agreed: [B], how many heads in a row agree; -1 before the first layer.
-        logits: [B, C] of the last head.
+        mask: [B * C, S], 1 for tokens.
+        numbers: [B], their rows in the batch.
+        agreed: [B], how many consecutive heads agree; -1 before the first layer.
+        logits: [B, C], from the last head.
     """
 
     x: tf.Tensor
@@ -45,7 +45,7 @@ class _Rows(NamedTuple):
 def list_weights(
     config: AlbertConfig, weights: Mapping[str, Any], source: str
 ) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes that heads need next to a checkpoint's classifier; `UserError` if none."""
+    """Returns the shapes of the exit heads for a checkpoint; `UserError` if it has none."""
     heads = weight_names.list_shapes(config, weight_names.EXITS)
     require(
         not heads.keys().isdisjoint(weights),
@@ -58,9 +58,9 @@ def list_weights(
 def apply(
     albert: Albert, head: Any, tokens: Batch, *, training: bool, seed: Any, **choices: Any
 ) -> dict[str, tf.Tensor]:
-    """With patience the answers where rows leave, and the layers used; else all heads' logits.
+    """With patience, returns the answers where rows exit, and the layers used; else all logits.
 
-    Where layers cannot be a loop, all of them run, and the answers are the same.
+    If layers cannot be a loop, all of them run, and the answers are the same.
     """
     config = albert.config
     patience = None if training else head.sizes.exit_patience
@@ -82,9 +82,9 @@ def apply(
 
 
 def score_layer(head: Any, pooled: tf.Tensor, layer: Any, seed: Any = None) -> tf.Tensor:
-    """[B, D] after a layer, counted from 0 -> [B, C] by the head there.
+    """[B, D] after a layer, counted from 0 -> [B, C] from the head there.
 
-    All heads are one product, so that in a loop its matrix is the same in each step.
+    All heads are one product, so that in a loop the matrix is the same in each step.
     """
     pooled = head.drop(pooled, seed, layer)
     last = head.scores(pooled)[:, tf.newaxis]
@@ -94,19 +94,20 @@ def score_layer(head: Any, pooled: tf.Tensor, layer: Any, seed: Any = None) -> t
 
 
 def judge(head: Any, before, logits, agreed, layer, patience: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns [B], how many heads in a row agree, and whether a row leaves after this layer.
+    """Returns [B], how many consecutive heads agree, and whether a row exits after this layer.
 
-    It leaves when `patience` heads in a row agree with the one before. `agreed` is the number
-    up to the layer before, -1 before the first; `before` are its logits, [B, C], and any there.
+    A row exits when `patience` consecutive heads agree with the one before. `agreed` is the
+    number up to the previous layer, -1 before the first; `before` are the previous logits,
+    [B, C], arbitrary before the first layer.
     """
     agreed = tf.where(head.agree(before, logits), agreed + 1, 0)
     return agreed, (agreed >= patience) | (layer + 1 == head.config.num_hidden_layers)
 
 
 def leave(head: Any, logits: tf.Tensor, patience: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns [B, C], the logits at the layer where a row leaves, and [B], the layers it used.
+    """Returns [B, C], the logits at the layer where a row exits, and [B], the layers it used.
 
-    [B, L, C] are of all layers.
+    [B, L, C] are the logits of all layers.
     """
     agreed = tf.fill(tf.shape(logits)[:1], -1)
     used = tf.zeros_like(agreed)
@@ -118,7 +119,7 @@ def leave(head: Any, logits: tf.Tensor, patience: int) -> tuple[tf.Tensor, tf.Te
 
 
 def is_possible(config: AlbertConfig) -> bool:
-    """Tells whether layers can be a loop that ends early: they are alike, and nobody unrolls it."""
+    """Whether layers can be a loop that ends early: they share weights, and are not unrolled."""
     shares = config.num_groups("attention") == config.num_groups("ffn") == 1
     loops = xla.loops_layers() or tf.executing_eagerly()
     return shares and loops and xla.has_dynamic_shapes()
@@ -137,7 +138,7 @@ def run(albert: Albert, head: Any, tokens: Batch) -> dict[str, tf.Tensor]:
     run_until_done = _make_run_until_done(albert, head)
 
     def run_layers(layer, rows, logits, used):
-        """Runs layers until a row is done, and takes the rows that are done out of the batch."""
+        """Runs layers until a row is done, and removes finished rows from the batch."""
         layout = token_layout.make_layout(rows.mask, num_heads, training=False)
         layer, x, agreed, answer, done = run_until_done(layer, rows, layout)
         leaving = tf.boolean_mask(rows.numbers, done)[:, tf.newaxis]
@@ -173,10 +174,11 @@ def run(albert: Albert, head: Any, tokens: Batch) -> dict[str, tf.Tensor]:
 
 
 def _make_run_until_done(albert: Albert, head: Any) -> Callable[..., tuple[tf.Tensor, ...]]:
-    """Returns the function that runs layers until a row is done.
+    """Returns a function that runs layers until a row is done.
 
-    It takes the number of the first layer, the rows and their layout. It returns the number of the
-    next layer, and the vectors, agreements and logits of the rows, and which are done.
+    Its arguments are the number of the first layer, the rows and their layout. It returns the
+    number of the next layer, the hidden states, agreements and logits of the rows, and which are
+    done.
     """
     step = albert.encoder.make_step()
 

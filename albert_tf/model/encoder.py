@@ -1,4 +1,4 @@
-"""Runs ALBERT's layers, which share weights, one by one or in a loop. Shapes: see `layers`."""
+"""Runs ALBERT's layers, which share weights, one by one or in a loop. For shapes see `layers`."""
 
 import functools
 import itertools
@@ -14,9 +14,9 @@ from albert_tf.model.layers import AlbertLayer, FeedForward, SelfAttention
 
 
 def run_blocks(blocks, x, seed, weights, number, *, layout, training, rows=None):
-    """[T, D] -> [T, D], or [B * R, D] with `rows`: blocks one after the other, each with weights.
+    """[T, D] -> [T, D], or [B * R, D] with `rows`: runs blocks in sequence, each with its weights.
 
-    `number` counts the times that as many blocks have run before.
+    `number` counts how many times these blocks have run before.
     """
     for inner, ((attention, ffn), own) in enumerate(zip(blocks, weights, strict=True)):
         sites = layers.block_sites(number * len(blocks) + inner)
@@ -31,8 +31,8 @@ class SharedEncoder(AlbertLayer):
     """`num_hidden_layers` steps through `num_hidden_groups` sets of weights.
 
     ALBERT's cross-layer sharing (paper, section 3.1). With one group, as in every published model,
-    all the steps run the same blocks. Attention and feed-forward may be shared one without the
-    other (paper, section 4.5): what is not shared has a set of weights for every step.
+    all steps run the same blocks. Attention or feed-forward layers can be shared alone (paper,
+    section 4.5): what is not shared has separate weights for every step.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class SharedEncoder(AlbertLayer):
     def call(
         self, x, *, layout, training=False, seed=None, positions=None, num_blocks: int | None = None
     ):
-        """[T, E] -> a list of [T, D], one for each block; of layers in a loop the last alone.
+        """[T, E] -> a list of [T, D], one per block; only the last one if layers run in a loop.
 
-        With `positions` [B, R] the last block computes these tokens alone, [B * R, D]. With
-        `num_blocks` only the first of the blocks run.
+        With `positions` [B, R], the last block computes only these tokens, [B * R, D]. With
+        `num_blocks`, only the first blocks run.
         """
         x = self.project(x)
         rows = None if positions is None else layout.find_rows(positions)
@@ -86,7 +86,7 @@ class SharedEncoder(AlbertLayer):
         return self._run_blocks(x, seed, rows, slice(num_blocks), **options)
 
     def _run_blocks(self, x, seed, rows, run, **options):
-        """Unrolled: the output of each block."""
+        """Runs unrolled; returns the output of each block."""
         attentions = _layers_in_order(self.attentions, self.config.group_of_step("attention"))[run]
         ffns = _layers_in_order(self.ffns, self.config.group_of_step("ffn"))[run]
         outputs = []
@@ -102,7 +102,7 @@ class SharedEncoder(AlbertLayer):
         return outputs
 
     def _run_loop(self, x, seed, rows, **options):
-        """In training, all steps in one loop but the last, which with `rows` is unlike them."""
+        """In training, runs all steps in one loop except the last, which differs with `rows`."""
         blocks = list(zip(self.attentions[0], self.ffns[0], strict=True))
         weights = [(attention.read(), ffn.read()) for attention, ffn in blocks]
         run_step = functools.partial(run_blocks, blocks, **options)
@@ -112,22 +112,22 @@ class SharedEncoder(AlbertLayer):
         return loop(x, seed, weights)
 
     def _run_steps(self, x, rows, layout):
-        """Without dropout and gradients, the steps that are alike in one loop."""
+        """Without dropout and gradients, runs identical steps in one loop."""
         groups = self.config.group_of_step("attention"), self.config.group_of_step("ffn")
         first = 0
         for numbers, alike in itertools.groupby(zip(*groups, strict=True)):
             run_step = functools.partial(self.make_step(*numbers), layout=layout)
             end = first + len([*alike])
-            is_last = rows is not None and end == len(groups[0])  # computes the rows alone
+            is_last = rows is not None and end == len(groups[0])  # computes only the rows
             x = _repeat(run_step, range(first, end - is_last), x)
             x = run_step(x, number=end - 1, rows=rows) if is_last else x
             first = end
         return x
 
     def make_step(self, attentions: int = 0, ffns: int = 0) -> Callable[..., tf.Tensor]:
-        """Returns a step of these groups of weights for a loop, without dropout and gradients.
+        """Returns a step with these groups of weights for a loop, without dropout and gradients.
 
-        It takes `x` [T, D], and `number`, `layout` and `rows` as `run_blocks`.
+        Its arguments are `x` [T, D], and `number`, `layout` and `rows` as in `run_blocks`.
         """
         blocks = list(zip(self.attentions[attentions], self.ffns[ffns], strict=True))
         weights = [(a.read(joins=False), f.read()) for a, f in blocks]
@@ -135,19 +135,19 @@ class SharedEncoder(AlbertLayer):
         return functools.partial(run_blocks, blocks, seed=None, weights=weights, training=False)
 
     def _cast(self, weight):
-        """Casts a matrix to the computing type: once, not in each step."""
+        """Casts a matrix to the compute dtype once, not in each step."""
         return tf.cast(weight, self.compute_dtype) if weight.shape.rank == 2 else weight
 
 
 def list_ends(config: AlbertConfig) -> Iterator[int]:
-    """Yields the values of `num_blocks` that leave blocks out, and says where it is."""
+    """Yields the values of `num_blocks` that leave blocks out, and logs progress."""
     for number in range(1, config.num_blocks):
         logging.info(f"after layer {number} of {config.num_blocks}")
         yield number
 
 
 def _repeat(step: Callable[..., tf.Tensor], numbers: range, x: tf.Tensor) -> tf.Tensor:
-    """Applies the steps of these numbers to x, one after the other, in a loop of the graph."""
+    """Applies the steps with these numbers to x, in a loop of the graph."""
     if len(numbers) < 2:
         return step(x, number=numbers.start) if numbers else x
 
@@ -160,7 +160,7 @@ def _repeat(step: Callable[..., tf.Tensor], numbers: range, x: tf.Tensor) -> tf.
 
 
 def _layers_in_order(groups: Sequence[Sequence[Any]], group_of_step: Sequence[int]) -> list:
-    """Lists the layers in the order of their use, each with its weights for that use."""
+    """Lists the layers in order of use, each with its weights for that use."""
     weights = {
         id(layer): iter(weights_for_uses(layer, group_of_step.count(number)))
         for number, group in enumerate(groups)
@@ -170,7 +170,7 @@ def _layers_in_order(groups: Sequence[Sequence[Any]], group_of_step: Sequence[in
 
 
 def weights_for_uses(layer, uses: int) -> list[Any]:
-    """Returns the weights of a layer once for each use, matrices in the computing type."""
+    """Returns the weights of a layer once per use, matrices in the compute dtype."""
     dtype = tf.as_dtype(layer.compute_dtype)
     weights = layer.read()
     copies = (

@@ -1,6 +1,6 @@
-"""Tells Keras of the classes of `.keras` files without importing Keras, nor them.
+"""Registers the classes of `.keras` files with Keras without importing Keras or the classes.
 
-Keras finds a class that is not its own only if it is registered, and registering imports it.
+Keras only finds foreign classes that are registered, and registering would import them.
 """
 
 import importlib
@@ -19,7 +19,7 @@ _MODULES = {
 
 
 class _LaterClass:
-    """Stands for a class in Keras's table; importing the class puts it there."""
+    """A placeholder in Keras's table; importing the class replaces it."""
 
     def __init__(self, name: str):
         self.name = name
@@ -30,7 +30,7 @@ class _LaterClass:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds Keras as the other finders do; once it is imported, it has the classes."""
+    """Finds Keras like the other finders; once imported, Keras has the classes."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "keras":
@@ -55,8 +55,8 @@ def _register(library: Any) -> None:
 
 
 def register() -> None:
-    """Registers the classes now, or as soon as somebody imports Keras."""
-    if library := sys.modules.get("keras"):  # None where a program hides it
+    """Registers the classes now, or as soon as Keras is imported."""
+    if library := sys.modules.get("keras"):  # None if a program hides it
         _register(library)
     else:
         sys.meta_path.insert(0, _Finder())

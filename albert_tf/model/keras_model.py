@@ -1,4 +1,4 @@
-"""The base of the models: what Keras's `fit`, `save`, `load_model` and `clone_model` need."""
+"""The base of all models: support for Keras's `fit`, `save`, `load_model` and `clone_model`."""
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral
@@ -18,15 +18,15 @@ DTYPES = ("float32", "mixed_bfloat16", "bfloat16")
 
 
 class ConfiguredModel(keras.Model):
-    """A model made from an `AlbertConfig`, with weights since its constructor.
+    """A model built from an `AlbertConfig`, with weights from its constructor on.
 
     Args:
-        seed: of the initial weights, and of the dropout of calls without a seed.
-        dtype: one of `DTYPES`, or a Keras policy of that name; None is Keras's global policy.
+        seed: the seed of the initial weights, and of dropout in calls without a seed.
+        dtype: one of `DTYPES`, or a Keras policy with that name; None is Keras's global policy.
         options: the other arguments of the constructor, as JSON values.
     """
 
-    # Inputs that the model cannot do without, beside `input_ids`.
+    # Required inputs in addition to `input_ids`.
     required_inputs: tuple[str, ...] = ()
 
     def __init__(
@@ -50,7 +50,7 @@ class ConfiguredModel(keras.Model):
         return cls(config_io.from_dict(AlbertConfig, values, "the Keras file"), **arguments)
 
     def read_inputs(self, batch: Any, training: bool = False) -> dict[str, tf.Tensor]:
-        """Returns the batch as `model_inputs.read` does, whose errors it raises."""
+        """Returns the batch as `model_inputs.read` does, with the same errors."""
         return model_inputs.read(
             batch,
             self.config,
@@ -60,20 +60,20 @@ class ConfiguredModel(keras.Model):
         )
 
     def count_sequences(self, training: bool) -> int:
-        """Returns how many sequences, one after the other, are a row of the input."""
+        """Returns the number of concatenated sequences in a row of the input."""
         return 1
 
     def __call__(self, batch: Any, *args: Any, **options: Any) -> Any:
         return super().__call__(_to_arrays(batch), *args, **options)
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **options: Any) -> Any:
-        """Trains as Keras does; `class_weight` takes the target of a single output, too."""
+        """Trains as in Keras; `class_weight` also works with the target of a single output."""
         weights = options.get("class_weight")
         if weights is not None:
             is_by_id = isinstance(weights, Mapping) and all(
                 isinstance(k, Integral) for k in weights
             )
-            require(is_by_id, "class_weight: give {id of a class: its weight}, ids from 0 on.")
+            require(is_by_id, "class_weight: pass {id of a class: its weight}, ids from 0 on.")
             x, y = _unwrap_targets(x, y)
         return super().fit(self._check_data(x, training=True), y, *args, **options)
 
@@ -84,7 +84,7 @@ class ConfiguredModel(keras.Model):
         return super().predict(self._check_data(x), *args, **options)
 
     def _check_data(self, x: Any, training: bool = False) -> Any:
-        """Checks arrays and data sets on the host: a compiled step cannot raise."""
+        """Checks arrays and datasets on the host: a compiled step cannot raise."""
         if isinstance(x, tf.data.Dataset):
 
             def read(batch, *rest):
@@ -99,7 +99,7 @@ class ConfiguredModel(keras.Model):
         return x
 
     def export(self, filepath: Any, *args: Any, input_signature: Any = None, **options: Any) -> Any:
-        """Writes a SavedModel as Keras does: ids of any batch size and length, [B, S] int32."""
+        """Writes a SavedModel as in Keras: ids with any batch size and length, [B, S] int32."""
         names = (*model_inputs.TOKENS, *self.required_inputs)
         specs = {name: keras.InputSpec("int32", (None, None), name=name) for name in names}
         signature = [specs] if input_signature is None else input_signature
@@ -108,13 +108,13 @@ class ConfiguredModel(keras.Model):
     def compute_output_spec(self, *args: Any, **options: Any) -> Any:
         try:
             return super().compute_output_spec(*args, **options)
-        except UserError as error:  # after lines of Keras's
+        except UserError as error:  # otherwise below lines from Keras
             raise UserError(str(error).splitlines()[-1]) from None
 
     def choose_seed(
         self, seed: tf.Tensor | None, rates: Sequence[float], *, training: bool
     ) -> tf.Tensor | None:
-        """Returns the seed of dropout, [2] int32: the caller's, else the next of this model's.
+        """Returns the dropout seed, [2] int32: the caller's, or the model's next one.
 
         None if there is no dropout: not in training, or all `rates` are 0.
         """
@@ -124,7 +124,7 @@ class ConfiguredModel(keras.Model):
 
 
 def _to_arrays(batch: Any) -> Any:
-    """Returns a batch {name: lists}, as tokenizers of others give, in the form that Keras takes."""
+    """Converts a batch {name: lists}, as other tokenizers return, to arrays for Keras."""
     if not isinstance(batch, Mapping):
         return batch
     arrays = {}
@@ -132,12 +132,12 @@ def _to_arrays(batch: Any) -> Any:
         try:
             arrays[name] = np.asarray(value) if isinstance(value, list) else value
         except ValueError:
-            raise UserError(f"{name}: its rows are not equally long. Pad them with 0.") from None
+            raise UserError(f"{name}: its rows have different lengths. Pad them with 0.") from None
     return arrays
 
 
 def _unwrap_targets(x: Any, y: Any) -> tuple[Any, Any]:
-    """Returns the data with targets {name: array} as arrays, which Keras's `class_weight` needs."""
+    """Returns the data with targets {name: array} as arrays, for Keras's `class_weight`."""
 
     def unwrap(target):
         if isinstance(target, Mapping):

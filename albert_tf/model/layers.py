@@ -1,11 +1,11 @@
 """The layers of ALBERT (paper, section 3.1).
 
-Letters of the shapes: B batch, S sequence, T tokens (see `token_layout`), E embedding, D hidden,
+Letters in shapes: B batch, S sequence, T tokens (see `token_layout`), E embedding, D hidden,
 N heads, H size of a head, I intermediate, P predictions, R chosen tokens, V vocabulary, C classes,
 choices.
 
-Activations travel as [T, D]: every device does two-dimensional products fastest. A block reads its
-weights once a call, for all the steps that share them: gradients are added up in float32.
+Activations are [T, D]: all devices are fastest at two-dimensional products. A block reads its
+weights once per call, for all steps that share them: gradients are summed in float32.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ ACTIVATIONS: dict[str, Callable[..., tf.Tensor]] = {
 
 @contextlib.contextmanager
 def scope(path: str) -> Iterator[None]:
-    """Variables made inside are named `path/...`."""
+    """Gives variables created inside the prefix `path/`."""
     with contextlib.ExitStack() as stack:
         for part in path.split("/"):
             stack.enter_context(keras.name_scope(part))
@@ -39,17 +39,17 @@ def scope(path: str) -> Iterator[None]:
 
 
 def make_rng(seed: int | None, number: int = 0) -> random.Random | None:
-    """Returns what draws the weights of a part of a model; None without a seed."""
+    """Returns a generator for the weights of a part of a model; None without a seed."""
     return None if seed is None else random.Random(seed + number)
 
 
 class AlbertLayer(keras.layers.Layer):
-    """Makes weights in the constructor, from `rng`; casts nothing by itself.
+    """Creates weights in the constructor, from `rng`; casts nothing by itself.
 
-    Without `rng` matrices are zeros, for a caller that sets them: random ones of xxlarge take 9 s.
+    Without `rng`, matrices are zeros, for a caller that sets them: random ones take 9 s in xxlarge.
     """
 
-    # Whether weights' names begin with the layer's; those of published task heads do not.
+    # Whether weight names start with the layer's name; in published task heads they do not.
     has_scoped_names = True
 
     def __init__(self, config: AlbertConfig, rng: random.Random | None, **kwargs: Any):
@@ -59,7 +59,7 @@ class AlbertLayer(keras.layers.Layer):
         self.built = True
 
     def weight(self, name: str, shape: tuple[int, ...], initializer: str = "truncated_normal"):
-        """A variable, float32; but matrices of the policy `bfloat16` (inference) are bfloat16."""
+        """Creates a variable: float32, but bfloat16 for matrices in the policy `bfloat16`."""
         if initializer == "truncated_normal":
             options = {"stddev": self.config.initializer_range}
             normal = keras.initializers.TruncatedNormal
@@ -76,9 +76,9 @@ class DenseWeights(NamedTuple):
 
 
 class SublayerWeights(NamedTuple):
-    """Those of an attention or a feed-forward part."""
+    """The weights of an attention or feed-forward part."""
 
-    # Of attention those of queries, keys and values: side by side for one product, or three.
+    # In attention, for queries, keys and values: concatenated for one product, or three.
     input: Sequence[DenseWeights]
     output: DenseWeights
     norm: tuple[tf.Tensor, tf.Tensor]  # gamma, beta
@@ -88,7 +88,7 @@ EMBEDDINGS_SITE = 0
 
 
 class BlockSites(NamedTuple):
-    """The numbers of the places in a block where dropout draws."""
+    """The numbers of the dropout sites in a block."""
 
     attention_probs: int | tf.Tensor
     attention_output: int | tf.Tensor
@@ -96,18 +96,18 @@ class BlockSites(NamedTuple):
 
 
 def block_sites(number: int | tf.Tensor) -> BlockSites:
-    """The sites of the `number`th block, after that of the embeddings."""
+    """Returns the sites of the `number`th block, after the site of the embeddings."""
     first = EMBEDDINGS_SITE + 1 + len(BlockSites._fields) * number
     return BlockSites(first, first + 1, first + 2)
 
 
 def head_site(config: AlbertConfig) -> int:
-    """The site of a task's head, after those of all blocks."""
+    """Returns the site of a task head, after the sites of all blocks."""
     return block_sites(config.num_blocks)[0]
 
 
 def affine(x: tf.Tensor, weights: DenseWeights) -> tf.Tensor:
-    """x [T, in] times the kernel [in, out], and the bias [out] -> [T, out], in the type of x."""
+    """x [T, in] times the kernel [in, out], plus the bias [out] -> [T, out], in the dtype of x."""
     product = tf.matmul(x, tf.cast(weights.kernel, x.dtype))
     return ops.add_bias(product, tf.cast(weights.bias, x.dtype))
 
@@ -159,7 +159,7 @@ class Embeddings(AlbertLayer):
         """[B, S], [B, S] -> [T, E]"""
         table = tf.convert_to_tensor(self.word_embeddings.value)
         x = tf.cast(ops.lookup(table, layout.select(input_ids)), tf.float32)  # [T, E]
-        # A product with one-hot rows: its gradient is a product too, not a scatter.
+        # A product with one-hot rows: its gradient is also a product, not a scatter.
         segments = tf.one_hot(layout.select(segment_ids), self.config.type_vocab_size)
         x += tf.matmul(segments, tf.cast(self.token_type_embeddings.value, tf.float32))
         x = layout.add_positions(x, tf.cast(self.position_embeddings.value, tf.float32))
@@ -184,9 +184,9 @@ class SelfAttention(AlbertLayer):
         self.layer_norm = LayerNorm(size, config, rng, name="LayerNorm", **kwargs)
 
     def read(self, *, joins: bool = True) -> SublayerWeights:
-        """Reads the weights; `joins` puts those of queries, keys and values side by side.
+        """Reads the weights; `joins` concatenates the weights of queries, keys and values.
 
-        One product is faster than three if it pays for copying the weights: not for each request.
+        One product is faster than three if it outweighs copying the weights, unlike in a request.
         """
         weights = [self.query.read(), self.key.read(), self.value.read()]
         if joins:
@@ -195,7 +195,7 @@ class SelfAttention(AlbertLayer):
         return SublayerWeights(weights, self.output_dense.read(), self.layer_norm.read())
 
     def call(self, x, weights, *, layout, rows=None, seed, sites, training):
-        """[T, D], `read()` -> [T, D]; with `rows` [B, R] those alone, [B * R, D]."""
+        """[T, D], `read()` -> [T, D]; with `rows` [B, R], only these rows, [B * R, D]."""
         if rows is None:
             route, drawn = layout.tokens, layout.drawn
             groups = self.make_heads(x, weights.input, route)
@@ -215,7 +215,7 @@ class SelfAttention(AlbertLayer):
         return ops.layer_norm(x + y, *weights.norm, fused=training)
 
     def make_heads(self, x, weights, route):
-        """[T, D] and some of `SublayerWeights.input` -> the heads of each group, of all of them."""
+        """[T, D] and some of `SublayerWeights.input` -> the heads of each group."""
         size = self.config.hidden_size
         made = [route.split(affine(x, w), w.bias.shape[0] // size) for w in weights]
         return [list(itertools.chain(*group)) for group in zip(*made, strict=True)]

@@ -1,7 +1,7 @@
 """Losses: pure functions from outputs and a batch to sums and counts.
 
-A sum over one replica's part of a batch is divided by the count over all replicas and micro-batches
-(`mean_loss`), so that the gradient does not depend on how a batch is split.
+A sum over one replica's part of a batch is divided by the count over all replicas and
+micro-batches (`mean_loss`), so that the gradient does not depend on how a batch is split.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +16,10 @@ Tensors = Mapping[str, tf.Tensor]
 
 
 class Loss(NamedTuple):
-    """What is minimised: for each of `names` a count `x` and sums `x_loss`, `x_correct`, float32.
+    """What is minimized: for each of `names`, a count `x` and sums `x_loss`, `x_correct`, float32.
 
-    Without `has_accuracy` there are no `x_correct`. With `compares_rows` the loss of a row depends
-    on the other rows that are computed with it: those of its replica and micro-batch.
+    Without `has_accuracy` there is no `x_correct`. With `compares_rows`, the loss of a row depends
+    on the other rows in its replica and micro-batch.
     """
 
     names: tuple[str, ...]
@@ -38,7 +38,7 @@ class Loss(NamedTuple):
 def loss_of_examples(
     names: Sequence[str], sums: Callable[[Tensors, Tensors], dict[str, tf.Tensor]]
 ) -> Loss:
-    """Returns a loss whose counts are all those of the examples."""
+    """Returns a loss whose counts are numbers of examples."""
 
     def counts(batch: Tensors) -> dict[str, tf.Tensor]:
         return dict.fromkeys(names, tf.reduce_sum(example_weights(batch)))
@@ -47,16 +47,16 @@ def loss_of_examples(
 
 
 def example_weights(batch: Tensors) -> tf.Tensor:
-    """[B], 1.0, or 0.0 for the copies that fill up a last batch."""
+    """Returns [B], 1.0, or 0.0 for copies that fill up the last batch."""
     return batch.get(features.IS_REAL_EXAMPLE, tf.ones(tf.shape(batch[features.INPUT_IDS])[:1]))
 
 
 def classification_sums(
     name: str, logits, labels, weights, class_weights: Sequence[float] = ()
 ) -> dict[str, tf.Tensor]:
-    """[..., C], [...], [...] -> weighted sums of cross entropy (float32, nats), correct guesses.
+    """[..., C], [...], [...] -> weighted sums of cross entropy (float32, nats) and correct guesses.
 
-    `class_weights` [C] multiply the cross entropy by that of the label.
+    `class_weights` [C] multiply the cross entropy by the weight of the label.
     """
     logits = tf.reshape(logits, [-1, logits.shape[-1]])
     labels, weights = tf.reshape(labels, [-1]), tf.reshape(weights, [-1])
@@ -74,20 +74,20 @@ def softened_divergence(logits, probabilities, temperature: float) -> tf.Tensor:
 
     Both are softened by the temperature T, as in Hinton et al. 2015, section 2.
     """
-    least = tf.constant(1e-7, tf.float32)  # of a probability that is rounded to 0
+    least = tf.constant(1e-7, tf.float32)  # for probabilities that are rounded to 0
     teacher = tf.nn.log_softmax(tf.math.log(tf.maximum(probabilities, least)) / temperature)
     student = tf.nn.log_softmax(tf.cast(logits, tf.float32) / temperature)
     return temperature**2 * tf.reduce_sum(tf.exp(teacher) * (teacher - student), -1)
 
 
 def is_correct(logits, labels) -> tf.Tensor:  # [T, C], [T] -> [T] float32
-    """1.0 where the highest logit is that of the label, else 0.0."""
+    """1.0 if the label has the highest logit, else 0.0."""
     best = tf.argmax(logits, -1, output_type=labels.dtype)
     return tf.cast(tf.equal(best, labels), tf.float32)
 
 
 def weigh_by_depth(sums: Sequence[Tensors]) -> dict[str, tf.Tensor]:
-    """Sums of the heads after layers 1 to L -> losses weighted by depth, the rest of the last.
+    """Sums of the heads after layers 1 to L -> depth-weighted losses; other sums of the last head.
 
     As published with PABEE: the sum of l times the loss after layer l, divided by the sum of l.
     """
@@ -101,12 +101,12 @@ def weigh_by_depth(sums: Sequence[Tensors]) -> dict[str, tf.Tensor]:
 
 
 def mean_loss(sums: Tensors, counts: Tensors) -> tf.Tensor:
-    """The scalar to minimise: local sums over global counts."""
+    """Returns the scalar to minimize: local sums over global counts."""
     return tf.add_n([sums[f"{x}_loss"] / tf.maximum(n, 1.0) for x, n in counts.items()])
 
 
 def means(totals: Mapping[str, float], names: Sequence[str]) -> dict[str, float]:
-    """Totals -> `x_loss` of each name, its `x_accuracy` if it has `x_correct`; the sum `loss`."""
+    """Totals -> `x_loss` for each name, `x_accuracy` if it has `x_correct`, and the sum `loss`."""
     metrics = {}
     for name in names:
         count = max(totals[name], 1.0)

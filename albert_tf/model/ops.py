@@ -1,9 +1,9 @@
 """Performance-critical ops with custom gradients; plain references in tests/model/test_ops.py.
 
-On a CPU each elementary operation reads and writes memory again; XLA compiles an op into one loop
-(docs/research/results.md). One GPU, or a TPU, compiles the whole step: there `fused` changes
-rounding alone. It is for training: without it an op is plain TensorFlow, which merges it into the
-product before it, and which runs where there is no XLA: inference and exported graphs.
+On a CPU, each elementary operation reads and writes memory again; XLA compiles an op into one loop
+(docs/research/results.md). A single GPU, or a TPU, compiles the whole step: there `fused` only
+changes rounding. It is for training. Without it, an op is plain TensorFlow, which merges it into
+the product before it and runs without XLA, for inference and exported graphs.
 """
 
 import functools
@@ -25,8 +25,8 @@ _GELU_CUBIC = 0.044715
 def add_bias(x: tf.Tensor, bias: tf.Tensor) -> Any:
     """[T, D] + [D] -> [T, D].
 
-    The gradient of the bias is a product with ones, which adds up in float32. TensorFlow's own adds
-    up in bfloat16: over 8,000 tokens it is 10 to 40 % wrong.
+    The gradient of the bias is a product with ones, which sums in float32. TensorFlow's own sums in
+    bfloat16: over 8,000 tokens it is 10 to 40 % wrong.
     """
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -55,7 +55,7 @@ def _gelu_erf_and_slope(x):
 def _fused(value_and_slope: Callable[[tf.Tensor], Any]) -> Callable[[tf.Tensor], tf.Tensor]:
     @xla.custom_gradient
     def fused(x: tf.Tensor) -> Any:
-        # The value is most of the work, so the slope is kept for the gradient rather than x.
+        # The value is most of the work, so the slope is kept for the gradient instead of x.
         y, slope = value_and_slope(x)
         return y, lambda upstream: upstream * slope
 
@@ -71,7 +71,7 @@ def gelu(x: tf.Tensor, *, fused: bool) -> tf.Tensor:
 
 
 def gelu_erf(x: tf.Tensor, *, fused: bool) -> tf.Tensor:
-    """GELU itself, x times the normal distribution, in float32 if `fused`; any shape."""
+    """Exact GELU, x times the normal distribution function, in float32 if `fused`; any shape."""
     return _fused_gelu_erf(x) if fused else tf.nn.gelu(x, approximate=False)
 
 
@@ -92,10 +92,10 @@ _compiled_layer_norm = xla.compiled(_plain_layer_norm)
 
 
 def _served_layer_norm(x, gamma, beta):
-    """The pattern of operations that TensorFlow on a CPU merges into one: a quarter of the time.
+    """The operations that TensorFlow on a CPU merges into one: a quarter of the time.
 
     Rows are normalized as channels of a batch of one; sums are float32, and the result is rounded
-    to the type of `x` before gamma and beta.
+    to the dtype of `x` before gamma and beta.
     """
     rows, size = tf.shape(x)[0], x.shape[1]
     y, *_ = tf.raw_ops.FusedBatchNormV3(
@@ -128,7 +128,7 @@ def _fused_layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
 
 
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *, fused: bool) -> tf.Tensor:
-    """LayerNorm of x [T, D] with epsilon 1e-12, in float32 whatever the type of x.
+    """LayerNorm of x [T, D] with epsilon 1e-12, in float32 whatever the dtype of x.
 
     `gamma` and `beta` are [D], float32.
     """
@@ -148,8 +148,8 @@ _compiled_softmax = xla.compiled(_plain_softmax)
 @xla.compiled
 def _softmax_gradient(probs, upstream):
     p, dy = tf.cast(probs, tf.float32), tf.cast(upstream, tf.float32)
-    # Divided by the sum, which is not quite 1 after rounding: what all of dy has in common must
-    # cancel out, and while attention is still even that is nearly all of it.
+    # Divided by the sum, which is not exactly 1 after rounding: the common part of dy must
+    # cancel out, and while attention is still uniform, that is nearly all of it.
     mean = tf.reduce_sum(p * dy, -1, keepdims=True) / tf.reduce_sum(p, -1, keepdims=True)
     return tf.cast(p * (dy - mean), probs.dtype)
 
@@ -161,10 +161,10 @@ def _fused_softmax(scores: tf.Tensor, attention_bias: tf.Tensor) -> Any:
 
 
 def softmax(scores: tf.Tensor, attention_bias: tf.Tensor, *, fused: bool) -> tf.Tensor:
-    """softmax(scores + attention_bias) over the last axis, in float32 whatever the scores' type.
+    """softmax(scores + attention_bias) over the last axis, in float32 whatever the scores' dtype.
 
-    `attention_bias` is of a shape that broadcasts to that of `scores`; with `fused` it has no
-    gradient, and the gradient of `scores` needs the result alone.
+    The shape of `attention_bias` broadcasts to the shape of `scores`; with `fused` it has no
+    gradient, and the gradient of `scores` only needs the result.
     """
     return (_fused_softmax if fused else _plain_softmax)(scores, attention_bias)
 
@@ -181,9 +181,9 @@ def _cross_entropy_gradient(logits, labels, log_sum_exp, upstream):
 
 @xla.custom_gradient
 def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> Any:
-    """-log softmax(logits) at the labels, in float32 whatever the type of `logits`.
+    """-log softmax(logits) at the labels, in float32 whatever the dtype of `logits`.
 
-    No float32 array of the size of `logits` is written, and the gradient has their type.
+    No float32 array with the size of `logits` is written, and the gradient has their dtype.
 
     [T, C], integers [T] below C -> [T], nats. Other labels raise, or in a compiled step give a
     number that is not finite.
@@ -191,7 +191,7 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> Any:
     log_sum_exp = _log_sum_exp(logits)
     scores = tf.cast(tf.gather(logits, labels, batch_dims=1), tf.float32)
     is_class = (labels >= 0) & (labels < tf.shape(logits, out_type=labels.dtype)[1])
-    scores /= tf.cast(is_class, tf.float32)  # a compiled gather takes the nearest class instead
+    scores /= tf.cast(is_class, tf.float32)  # a compiled gather would use the nearest class
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
         return _cross_entropy_gradient(logits, labels, log_sum_exp, upstream), None
@@ -205,9 +205,9 @@ def _sum_in_float32(*tensors):
 
 
 def copies_for_uses(weight: tf.Tensor, uses: int, dtype: tf.DType) -> Sequence[tf.Tensor]:
-    """The float32 weight as `dtype`, once for each of the layers that share it.
+    """Returns the float32 weight as `dtype`, once for each layer that shares it.
 
-    It is cast once, and its gradients are added up in float32 in one pass.
+    It is cast once, and its gradients are summed in float32 in one pass.
     """
 
     @xla.custom_gradient
@@ -242,15 +242,16 @@ def dropout(
 ) -> tf.Tensor:
     """Sets a share `rate` of the elements of x to 0 and scales the others by 1 / (1 - rate).
 
-    The same `seed` and `site` give the same mask on the same machine, also when rematerialized or
-    resumed. `x` has any shape, `rate` is in [0, 1), `seed` is [2] int32, or None for no dropout;
-    `site` is the number of the place in the model (see `layers.block_sites`). With `drawn`, a
-    number and [T] integers, it draws for a tensor of that many rows, of which x [T, D] has these.
+    The same `seed` and `site` give the same mask on the same machine, also after rematerialization
+    or resuming. `x` has any shape, `rate` is in [0, 1), `seed` is [2] int32, or None for no
+    dropout; `site` is the number of the place in the model (see `layers.block_sites`). With
+    `drawn`, a number and [T] integers, it draws for a tensor with that many rows, of which x [T, D]
+    has the given ones.
     """
     if seed is None or rate == 0.0:
         return x
     low, high = tf.unstack(tf.cast(tf.random.fold_in(seed, site, alg="philox"), tf.int64))
-    key = tf.bitcast([xla.depend_on(low + high * 2**32, x)], tf.uint64)  # not all masks at once
+    key = tf.bitcast([xla.depend_on(low + high * 2**32, x)], tf.uint64)  # one mask at a time
     # The public function would mix the key once more, which XLA repeats for each element.
     draw, auto = tf.raw_ops.StatelessRandomUniformV2, tf.random.Algorithm.AUTO_SELECT.value
     shape = tf.shape(x) if drawn is None else [drawn[0], x.shape[1]]

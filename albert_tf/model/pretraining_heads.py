@@ -1,4 +1,4 @@
-"""The heads of pre-training: the encoder's vectors -> logits. Shapes: see `layers`."""
+"""The pre-training heads: the encoder's output -> logits. For shapes see `layers`."""
 
 import tensorflow as tf
 
@@ -37,7 +37,7 @@ class ClassWeights(layers.AlbertLayer):
         self.output_weights = self.weight("output_weights", (classes, config.hidden_size))
         self.output_bias = self.weight("output_bias", (classes,), "zeros")
 
-    def scores(self, x):  # [T, D] -> [T, C], the product in the type of x
+    def scores(self, x):  # [T, D] -> [T, C], the product in the dtype of x
         kernel = tf.cast(self.output_weights.value, x.dtype)
         logits = tf.matmul(x, kernel, transpose_b=True)
         return tf.cast(logits, tf.float32) + self.output_bias.value

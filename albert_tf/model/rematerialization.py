@@ -1,7 +1,7 @@
-"""Rematerialization: computes layers again in the backward pass instead of keeping activations.
+"""Rematerialization: recomputes layers in the backward pass instead of keeping activations.
 
-Of each layer its input alone is kept. A layer is a function `(x, seed, weights) -> y` of nothing
-else, so that both times the same masks are drawn and each of the weights has its gradient.
+Only the input of each layer is kept. A layer is a pure function `(x, seed, weights) -> y`, so that
+both passes draw the same masks, and each of the weights gets its gradient.
 """
 
 import functools
@@ -19,14 +19,14 @@ Layer = Callable[[tf.Tensor, tf.Tensor | None, Weights], tf.Tensor]
 def rematerialize(
     last: Layer, step: Callable[..., tf.Tensor] | None = None, num_steps: int = 0
 ) -> Layer:
-    """Returns a layer that keeps only its arguments, and the inputs of steps, for its gradient.
+    """Returns a layer that keeps only its arguments, and the inputs of steps, for the gradient.
 
-    It runs `num_steps` steps and then `last`, all with the same weights. The steps are a loop of
-    the device, and their gradient is another one, which computes each step again: a program of a
-    few steps, however many there are. Matrices are cast to the type of x once; gradients are added
-    up in float32.
+    It runs `num_steps` steps and then `last`, all with the same weights. The steps are a loop on
+    the device, and their gradient is another loop, which recomputes each step: so the program is
+    small, however many steps there are. Matrices are cast to the dtype of x once; gradients are
+    summed in float32.
 
-    `step` is a layer that also takes its `number`, an int32 scalar.
+    `step` is a layer with one more argument, its `number`, an int32 scalar.
     """
 
     def layer(x: tf.Tensor, seed: tf.Tensor | None, weights: Weights) -> tf.Tensor:
@@ -79,19 +79,19 @@ def _run_backward(step, num_steps, inputs, seed, weights, upstream, sums):
 
 
 def _run_steps(body, num_steps, start):
-    """One iteration at a time: what the next ones could draw in advance would have to be kept."""
+    """Runs one iteration at a time: dropout masks drawn in advance would have to be kept."""
     options = {"parallel_iterations": 1, "maximum_iterations": num_steps}
     return tf.while_loop(lambda number, *_: number < num_steps, body, start, **options)
 
 
 def _late_gradients(layer: Layer, x, seed, weights: Weights, upstream) -> list[tf.Tensor]:
-    """The gradients of a layer that is not computed again before `upstream` is known."""
+    """The gradients of a layer that is not recomputed before `upstream` is known."""
     seed = None if seed is None else xla.depend_on(seed, upstream)
     return _gradients(layer, xla.depend_on(x, upstream), seed, weights, upstream)
 
 
 def _gradients(layer: Layer, x, seed, weights: Weights, upstream) -> list[tf.Tensor]:
-    """Computes the layer, and its gradients of x and of each of the weights, flat."""
+    """Computes the layer, and its gradients for x and for each of the weights, flattened."""
     sources = [x, *tf.nest.flatten(weights)]
     with tf.GradientTape() as tape:
         tape.watch(sources)

@@ -1,7 +1,7 @@
-"""The heads of tasks. Shapes: see `layers`.
+"""Task heads. For shapes see `layers`.
 
-A head takes the encoder's output and the batch, and returns float32 logits by name. Its dropout is
-`classifier_dropout_prob`, whatever the encoder's.
+A head gets the encoder's output and the batch, and returns float32 logits by name. Its dropout is
+`classifier_dropout_prob`, independent of the encoder's.
 """
 
 from collections.abc import Mapping
@@ -19,15 +19,15 @@ Tensors = Mapping[str, tf.Tensor]
 
 
 class HeadSizes(NamedTuple):
-    """Lists the sizes of a head that its model leaves open; `FinetuneConfig` has the later ones."""
+    """The sizes of a head; from `start_n_top` on, they are fields of `FinetuneConfig`."""
 
     classes: int = 1  # C, classes or choices
-    start_n_top: int = 5  # K, places where an answer may start, in the beam search
-    end_n_top: int = 5  # M, ends for each of them
-    early_exit: bool = False  # whether there is a head after each layer
-    exit_patience: int | None = None  # of these heads; None: all layers run
+    start_n_top: int = 5  # K, starts of an answer in the beam search
+    end_n_top: int = 5  # M, ends per start
+    early_exit: bool = False  # whether each layer has a head
+    exit_patience: int | None = None  # of early exit; None: all layers run
     exit_tolerance: float = 0.1  # values that differ by less agree
-    embedding_size: int = 0  # W, of vectors after a linear layer; 0: there is none, W is D
+    embedding_size: int = 0  # W, after a linear layer; 0: no such layer, W is D
 
     @classmethod
     def from_config(cls, classes: int, config: FinetuneConfig) -> "HeadSizes":
@@ -35,14 +35,14 @@ class HeadSizes(NamedTuple):
 
 
 class Head:
-    """What a model asks of its head.
+    """The interface between a model and its head.
 
     Attributes:
-        reads: the encoder's output that it takes.
-        reads_padding: whether vectors at padding matter to it.
-        required_inputs: of the batch, beside `input_ids`.
-        takes_choices: whether a row of the batch is a sequence for each of `HeadSizes.classes`.
-        takes_texts: whether it is so in training.
+        reads: the encoder output that it reads.
+        reads_padding: whether outputs at padding matter.
+        required_inputs: required inputs in addition to `input_ids`.
+        takes_choices: whether a row of the batch has a sequence for each of `HeadSizes.classes`.
+        takes_texts: whether it does in training.
     """
 
     reads = "pooled_output"
@@ -50,10 +50,10 @@ class Head:
     required_inputs: tuple[str, ...] = ()
     takes_choices = False
     takes_texts = False
-    unfit = ""  # why `fit` of Keras does not train it
+    unfit = ""  # why Keras's `fit` cannot train it
 
     def run(self: Any, albert: Albert, tokens: Batch, batch: Tensors, *, training, seed, **choices):
-        """Returns the outputs of the encoder, with `choices`, and then of the head."""
+        """Runs the encoder, with `choices`, and then the head; returns the head's outputs."""
         outputs = albert(tokens, training=training, seed=seed, **choices)
         return self(outputs[self.reads], {**batch, **tokens}, training=training, seed=seed)
 
@@ -70,7 +70,7 @@ class Classifier(Head, pretraining_heads.ClassWeights):
         super().__init__(config, rng, outputs, **kwargs)
         self.classes, self.sizes = sizes.classes, sizes
         if sizes.early_exit:
-            rows = (config.num_hidden_layers - 1) * outputs  # of the layers but the last
+            rows = (config.num_hidden_layers - 1) * outputs  # for all layers except the last
             self.exits = pretraining_heads.ClassWeights(config, rng, rows, name="exits", **kwargs)
             self.unfit = early_exit.UNFIT
 
@@ -105,7 +105,7 @@ class Regression(Classifier):
 
 
 class MultipleChoice(Classifier):
-    """One score for each choice, by the same weights."""
+    """One score per choice, with the same weights."""
 
     takes_choices = True
     has_one_output = True
@@ -115,7 +115,7 @@ class MultipleChoice(Classifier):
 
 
 class MultiLabel(Classifier):
-    """A classifier whose scores are judged one by one: high if the label applies."""
+    """A classifier with independent scores: high if the label applies."""
 
     def agree(self, one, other):
         return tf.reduce_all(tf.equal(one > 0, other > 0), -1)
@@ -137,9 +137,9 @@ class TokenClassifier(Head, pretraining_heads.ClassWeights):
 
 
 class Span(Head, pretraining_heads.ClassWeights):
-    """SQuAD 1.1: a score for every token to be the answer's start, and one to be its end.
+    """SQuAD 1.1: scores of every token as the start and as the end of the answer.
 
-    As published it has no dropout, and the question's tokens and padding take part.
+    As published, it has no dropout, and includes the question's tokens and padding.
     """
 
     reads = "sequence_output"
@@ -158,15 +158,15 @@ class Span(Head, pretraining_heads.ClassWeights):
 class SpanOrNone(Head, layers.AlbertLayer):
     """SQuAD 2.0, as published (and as in XLNet): the end depends on the start.
 
-    In training the start is that of the label:
+    In training, the start is the label's:
 
         start_logits, end_logits  [B, S], -1e30 where `p_mask` is 1
         cls_logits                [B], high for "there is no answer"
 
-    Otherwise a beam search takes the K best starts and the M best ends for each:
+    Otherwise a beam search finds the K best starts and the M best ends for each:
 
         start_top_log_probs, start_top_index  [B, K]
-        end_top_log_probs, end_top_index      [B, K * M]; those of start i from place i * M
+        end_top_log_probs, end_top_index      [B, K * M]; start i begins at index i * M
         cls_logits                            [B]
     """
 
@@ -203,9 +203,9 @@ class SpanOrNone(Head, layers.AlbertLayer):
         return {**outputs, "cls_logits": cls_logits}
 
     def end_logits(self, x, starts, mask, *, training):
-        """[B, S, D], vectors at K starts [B, K, D], [B, S] -> [B, K, S]"""
+        """[B, S, D], hidden states at K starts [B, K, D], [B, S] -> [B, K, S]"""
         kernel, bias = self.end_0.read()
-        # The published product with [token, start], without laying out all the pairs.
+        # The published product with [token, start], without building all pairs.
         token_kernel, start_kernel = tf.split(tf.cast(kernel, x.dtype), 2)
         tokens = tf.reshape(tf.matmul(_rows(x), token_kernel), tf.shape(x))
         starts = tf.reshape(tf.matmul(_rows(starts), start_kernel), tf.shape(starts))
@@ -240,7 +240,7 @@ class SpanOrNone(Head, layers.AlbertLayer):
 
 
 class MeanEmbedding(Head, layers.AlbertLayer):
-    """The vector of a text: the mean over its tokens, and a linear layer if it has another size."""
+    """The embedding of a text: the mean over its tokens, and a linear layer for another size."""
 
     reads = "sequence_output"
     takes_texts = True
@@ -265,14 +265,14 @@ class MeanEmbedding(Head, layers.AlbertLayer):
 
 
 class ClsEmbedding(MeanEmbedding):
-    """The vector of a text: the one of its first token."""
+    """The embedding of a text: the output at its first token."""
 
     def pool(self, x, batch):  # [B, S, D] -> [B, D]
         return tf.cast(x[:, 0], tf.float32)
 
 
 class PooledEmbedding(MeanEmbedding):
-    """The vector of a text: that of its first token, pooled."""
+    """The embedding of a text: the pooled output."""
 
     reads = "pooled_output"
 
@@ -285,9 +285,9 @@ EMBEDDINGS = {"mean": MeanEmbedding, "cls": ClsEmbedding, "pooler": PooledEmbedd
 
 
 def average_tokens(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:  # [B, S, D], [B, S] -> [B, D]
-    """The mean of the vectors where the mask is 1, float32."""
+    """The mean of the outputs where the mask is 1, float32."""
     weights = tf.cast(mask, tf.float32)
-    # A row of padding alone, with which a server fills up a batch, gives 0 and not NaN.
+    # A row of only padding, with which a server fills up a batch, gives 0, not NaN.
     weights = tf.math.divide_no_nan(weights, tf.reduce_sum(weights, 1, keepdims=True))
     return tf.matmul(weights[:, tf.newaxis], tf.cast(x, tf.float32))[:, 0]
 
@@ -295,7 +295,7 @@ def average_tokens(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:  # [B, S, D], [B
 def _dropout(
     x: tf.Tensor, config: AlbertConfig, seed: tf.Tensor | None, number: int = 0
 ) -> tf.Tensor:
-    """Applies the dropout of a head; `number` counts the heads after the layers."""
+    """Applies a head's dropout; `number` counts the heads after the layers."""
     return ops.dropout(x, config.classifier_dropout_prob, seed, layers.head_site(config) + number)
 
 
@@ -308,7 +308,7 @@ def _at_most(number: int, limit: int | tf.Tensor) -> int | tf.Tensor:
 
 
 def _rows(x: tf.Tensor) -> tf.Tensor:  # [..., D] -> [T, D]
-    # Products of two dimensions only: with oneDNN, TensorFlow 2.21 writes past the end of
+    # Only two-dimensional products: with oneDNN, TensorFlow 2.21 writes past the end of
     # [B, K, S, D] @ [D, 1].
     return tf.reshape(x, [-1, x.shape[-1]])
 

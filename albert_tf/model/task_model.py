@@ -16,13 +16,13 @@ from albert_tf.records import model_inputs
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertForTask(ConfiguredModel):
-    """A batch of records of a kind of task -> the outputs of the head, float32 (see `task_heads`).
+    """A batch of task records -> the outputs of the head, float32 (see `task_heads`).
 
-    Classes, labels and choices have {"logits": [B, C]}, numbers [B, 1], tags [B, S, C], answers
-    {"start_logits", "end_logits": [B, S]} or those of `task_heads.SpanOrNone`; embeddings
-    {"embedding": [B, D]}, in training [B * C, D] of the C texts of each example.
+    Classes, labels and choices have {"logits": [B, C]}, numbers [B, 1], tags [B, S, C]; answers
+    have {"start_logits", "end_logits": [B, S]} or the outputs of `task_heads.SpanOrNone`;
+    embeddings have {"embedding": [B, D]}, in training [B * C, D] for the C texts of each example.
 
-    `head` is a class of `task_heads`, or its name; `seed` and `kwargs` are those of `Albert`.
+    `head` is a class of `task_heads`, or its name; `seed` and `kwargs` are as in `Albert`.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class AlbertForTask(ConfiguredModel):
         self.built = True
 
     def fit(self, *args: Any, **options: Any) -> Any:
-        """Trains as Keras does; `UserError` for a head whose loss it does not know."""
+        """Trains as in Keras; `UserError` for a head whose loss Keras does not have."""
         require(not self.head.unfit, self.head.unfit)
         return super().fit(*args, **options)
 
@@ -65,12 +65,12 @@ class AlbertForTask(ConfiguredModel):
     def apply(
         self, tokens: Batch, batch: Batch, training=False, seed=None
     ) -> Mapping[str, tf.Tensor]:
-        """`call`, where each of the choices is a sequence of its own: `tokens` are [B * C, S]."""
+        """Does the work of `call`, with one sequence per choice: `tokens` are [B * C, S]."""
         config, pooled = self.config, self.reads_pooled_output
         rates = [config.hidden_dropout_prob, config.attention_probs_dropout_prob]
         rates.append(config.classifier_dropout_prob)
         seed = self.choose_seed(seed, rates, training=training)
-        # The last block need not compute any other token than the first.
+        # The last block only needs the first token.
         positions = albert_model.no_positions(tokens) if pooled else None
         options = {"training": training, "seed": seed, "positions": positions, "pooled": pooled}
         options["skips_padding"] = not self.reads_padding
@@ -78,16 +78,16 @@ class AlbertForTask(ConfiguredModel):
 
     @property
     def reads_pooled_output(self) -> bool:
-        """Whether the head reads the pooler's vectors; a head of tokens does not."""
+        """Whether the head reads the pooler's output; token heads do not."""
         return self.head.reads == "pooled_output"
 
     @property
     def reads_padding(self) -> bool:
-        """Whether the loss depends on vectors at padding, as that of SQuAD 1.1 published does."""
+        """Whether the loss depends on outputs at padding, as in the published SQuAD 1.1 head."""
         return self.head.reads_padding
 
     def trained_weights(self) -> list[keras.Variable]:
-        """The weights that a gradient reaches: a head of tokens leaves the pooler as it is."""
+        """The weights that a gradient reaches: a token head leaves the pooler unchanged."""
         unreached = self.albert.pooler.trainable_weights
         left_out = set() if self.reads_pooled_output else {id(w) for w in unreached}
         return [weight for weight in self.trainable_weights if id(weight) not in left_out]

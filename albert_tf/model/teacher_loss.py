@@ -1,4 +1,4 @@
-"""The loss of a model that learns from the vectors of another one, its teacher."""
+"""The loss of a model that learns from a teacher's embeddings."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ from albert_tf.records import features
 from albert_tf.train_config import COSINE, FinetuneConfig
 
 DISTILLED = "distilled"  # the name of the loss
-_SQUARED = 5.0  # weight of the squared differences
+_SQUARED = 5.0  # the weight of the squared differences
 
 
 def make_loss(vectors: np.ndarray, config: FinetuneConfig) -> Loss:
-    """Returns the loss of a teacher's vectors of all texts, of length 1: [N, W]."""
-    table = tf.constant(vectors)  # an input of the step: constants of a graph have a limit
+    """Returns the loss for a teacher's unit-length embeddings of all texts, [N, W]."""
+    table = tf.constant(vectors)  # an input of the step: constants in a graph are limited
 
     def sums(outputs: Tensors, batch: Tensors) -> dict[str, Any]:
         by_example = _compute_losses(outputs["embedding"], batch, table, config)
@@ -39,7 +39,7 @@ def _compute_losses(vectors: Any, batch: Tensors, teacher: Any, config: Finetune
 
 
 def _compare(vectors: Any, goal: Any, rows: Any, config: FinetuneConfig) -> Any:
-    """[T, D] and [T, W], both of length 1; the numbers of the texts [T] -> losses [T]."""
+    """[T, D] and [T, W], both of length 1; the ids of the texts [T] -> losses [T]."""
     if config.vector_loss == COSINE:
         goal = tf.math.l2_normalize(goal[:, : vectors.shape[-1]], -1)
         return 1.0 - tf.reduce_sum(vectors * goal, -1)

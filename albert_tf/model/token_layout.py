@@ -1,7 +1,7 @@
 """Which tokens of a batch are computed, and how attention reaches them. Shapes: see `layers`.
 
-Activations are rows [T, D]. With padding T = B * S; without, T counts the real tokens, and only
-attention sees sequences. Rows travel to heads and back by gathers, whose gradients are gathers too:
+Activations are rows [T, D]. With padding, T = B * S; without, T counts the real tokens, and only
+attention sees sequences. Gathers move rows to heads and back, and their gradients are also gathers:
 each real token has one row and one place.
 """
 
@@ -13,19 +13,19 @@ import tensorflow as tf
 
 from albert_tf.model import ops, xla
 
-Heads = list[tf.Tensor]  # of each group [G, N, L, H]: G sequences of L places
-# In training T is a multiple of this share of B * S: XLA compiles ops for each T.
+Heads = list[tf.Tensor]  # per group [G, N, L, H]: G sequences of L places
+# In training, T is a multiple of this share of B * S: XLA compiles ops for each T.
 SHARE_OF_BATCH = 16
 
 
 class PaddedRoute(NamedTuple):
-    """Takes rows [B * L, D] to the heads of all B sequences of L places, and back."""
+    """Moves rows [B * L, D] to the heads of all B sequences of L places, and back."""
 
     shape: Any  # B, L
     num_heads: int
 
     def split(self, x: tf.Tensor, parts: int) -> list[Heads]:
-        """[B * L, parts * D] -> of each group `parts` times [B, N, L, H]"""
+        """[B * L, parts * D] -> for each group, `parts` times [B, N, L, H]"""
         size = x.shape[1] // (parts * self.num_heads)
         x = tf.reshape(x, [self.shape[0], self.shape[1], parts, self.num_heads, size])
         return [tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]))]
@@ -38,7 +38,7 @@ class PaddedRoute(NamedTuple):
 
 
 class PaddedLayout:
-    """Computes all B * S tokens; the one layout where shapes must be static."""
+    """Computes all B * S tokens; the only layout with static shapes."""
 
     drawn = None
 
@@ -72,13 +72,13 @@ class PaddedLayout:
 
 
 class Route(NamedTuple):
-    """Takes rows [T, D] to the heads of groups of sequences, and back.
+    """Moves rows [T, D] to the heads of groups of sequences, and back.
 
     Attributes:
-        rows: [G, L] of each group, the row at each place; at padding that of any token.
-        masks: [G, 1, L, 1] of each group, whether a place is a token; None: all are.
-        places: [T, N], where a row's heads are among those of all groups, one after the other.
-        heads: [G, N, L] of each group, the head at each place in [T * N, H].
+        rows: [G, L] per group, the row at each place; at padding, the row of any token.
+        masks: [G, 1, L, 1] per group, whether a place is a token; None: all are.
+        places: [T, N], the index of a row's heads in the concatenated heads of all groups.
+        heads: [G, N, L] per group, the head at each place in [T * N, H].
     """
 
     rows: Sequence[tf.Tensor]
@@ -87,7 +87,7 @@ class Route(NamedTuple):
     heads: Sequence[tf.Tensor]
 
     def split(self, x: tf.Tensor, parts: int) -> list[Heads]:
-        """[T, parts * D] -> of each group `parts` times [G, N, L, H]"""
+        """[T, parts * D] -> for each group, `parts` times [G, N, L, H]"""
         size = x.shape[1] // (parts * self.places.shape[1])
         indices = self.heads
         if parts > 1:
@@ -118,13 +118,13 @@ class Route(NamedTuple):
         return join(*heads)
 
     def _differentiate(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        # Of several groups TensorFlow has the gradients. For those of ours it makes one operation
-        # of all outputs, of which its optimizer multiplies the first: the query of another group.
+        # For several groups, TensorFlow computes the gradients. It would merge our outputs into
+        # one operation, whose optimizer multiplies the first: the query of another group.
         one_group = len(self.rows) == 1
         return xla.custom_gradient(function) if one_group else lambda *x: function(*x)[0]
 
     def _scatter_heads(self, upstream: tf.Tensor) -> Heads:
-        """[T, D] -> [G, N, L, H] of each group, 0 at padding."""
+        """[T, D] -> [G, N, L, H] for each group, 0 at padding."""
         x = tf.reshape(upstream, [-1, upstream.shape[1] // self.places.shape[1]])
         heads = [tf.gather(x, index) for index in self.heads]
         if self.masks is None:
@@ -148,17 +148,17 @@ def _number_heads(rows: tf.Tensor, part: int, parts: int, heads: int) -> tf.Tens
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class UnpaddedLayout:
-    """Computes the real tokens alone.
+    """Computes only the real tokens.
 
     Attributes:
         shape: B and S.
         mask: [B, S] bool.
-        indices: [T], places in [B * S]; in training some of padding at the end.
-        rows: [B * S], the row at each place; at padding that of any token.
-        tokens: route of all tokens.
-        biases: [G, 1, 1, L] of each group, for the scores of attention.
-        sequences: [G] of each group, all together [B].
-        ranks: [B], where a sequence is among those of all groups.
+        indices: [T], places in [B * S]; in training, with some padding at the end.
+        rows: [B * S], the row at each place; at padding, the row of any token.
+        tokens: the route of all tokens.
+        biases: [G, 1, 1, L] per group, for attention scores.
+        sequences: [G] per group, [B] in total.
+        ranks: [B], the index of a sequence in the concatenated groups.
     """
 
     shape: Sequence[tf.Tensor]
@@ -172,7 +172,7 @@ class UnpaddedLayout:
 
     @property
     def drawn(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """The number of tokens for which dropout draws, and those of them that are rows."""
+        """The number of tokens for which dropout draws, and which of them are rows."""
         return self.shape[0] * self.shape[1], self.indices
 
     def select(self, x: tf.Tensor) -> tf.Tensor:
@@ -219,10 +219,10 @@ class UnpaddedLayout:
 
 
 def make_layout(mask: tf.Tensor, num_heads: int, *, training: bool) -> UnpaddedLayout:
-    """Returns the layout of the tokens where `mask` [B, S] is not 0, of which there may be none.
+    """Returns the layout of the tokens where `mask` [B, S] is not 0; there may be none.
 
-    In training, T is rounded up with padding, and all sequences are one group: dropout of attention
-    draws for [B, N, S, S]. Otherwise the long sequences are a group of their own.
+    In training, T is rounded up with padding, and all sequences are one group: attention dropout
+    draws for [B, N, S, S]. Otherwise, long sequences are a separate group.
     """
     shape, mask = tf.unstack(tf.shape(mask)), tf.cast(mask, tf.bool)
     flat = tf.reshape(mask, [-1])
@@ -247,7 +247,7 @@ def make_layout(mask: tf.Tensor, num_heads: int, *, training: bool) -> UnpaddedL
 
 
 def _make_one_group(mask, rows, indices, num_heads):
-    """Returns sequences, masks and rows of the group, as wide as the batch, and places of heads."""
+    """Returns sequences, masks and rows of one group, as wide as the batch, and places of heads."""
     length = tf.shape(mask)[1]
     heads = (indices // length)[:, tf.newaxis] * num_heads + tf.range(num_heads)  # [T, N]
     places = heads * length + (indices % length)[:, tf.newaxis]
@@ -255,9 +255,9 @@ def _make_one_group(mask, rows, indices, num_heads):
 
 
 def _make_two_groups(mask, rows, indices, num_heads):
-    """The same of the longest sequences and the others, each group as wide as its longest.
+    """The same for a group of the longest sequences and one of the others, each as wide as needed.
 
-    The share of the longest is that with the smallest sum of squares, which attention costs.
+    The groups are chosen for the smallest sum of squares, the cost of attention.
     """
     batch, length = tf.unstack(tf.shape(mask))
     lengths = tf.reduce_sum(tf.cast(mask, tf.int32), 1)

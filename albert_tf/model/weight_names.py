@@ -1,4 +1,4 @@
-"""The published names of all weights and their shapes, known from a config alone."""
+"""The published names and shapes of all weights, derived from a config."""
 
 from collections.abc import Set
 
@@ -13,25 +13,25 @@ Shapes = dict[str, tuple[int, ...]]
 BLOCK = "bert/encoder/transformer/group_{}/inner_group_{}/"
 MAPPING = "bert/encoder/embedding_hidden_mapping_in"
 WORDS = "bert/embeddings/word_embeddings"
-ANY = -1  # the number of classes: GLUE's; 1 for RACE, and for a regression
+ANY = -1  # the number of classes: GLUE's; 1 for RACE and regression
 
-# The parts of a model. Of a part a checkpoint has every weight, or none.
+# The parts of a model. A checkpoint has all weights of a part, or none.
 ENCODER, POOLER = "encoder", "pooler"
 MASKED_LM, SENTENCE_ORDER = "masked_lm", "sentence_order"
 CLASSIFIER, SQUAD1, SQUAD2 = "classifier", "squad1", "squad2"
-EXITS = "exits"  # heads of a classifier after the layers but the last
-TOKEN_CLASSIFIER = "token_classifier"  # the one that was never published
+EXITS = "exits"  # classifier heads after all layers except the last
+TOKEN_CLASSIFIER = "token_classifier"  # never published by Google
 EMBEDDING, EMBEDDING_SCOPE = "embedding", "cls/embedding"  # a layer after the pooling
 TASK_HEADS = (CLASSIFIER, SQUAD1, SQUAD2, TOKEN_CLASSIFIER, EMBEDDING)
-WORDS_BEHIND, WORDS_SCOPE = "words_behind", "cls/words/"  # thrown away after pre-training
+WORDS_BEHIND, WORDS_SCOPE = "words_behind", "cls/words/"  # only used in pre-training
 PRETRAINED = frozenset({ENCODER, POOLER, MASKED_LM, SENTENCE_ORDER})
 # {part that may be left out: (the config of its run without it, a note)}
 OPTIONAL = {EXITS: ({"early_exit": False, "exit_patience": None}, "; all layers run")}
-# The parts of published models. A classifier of one output is RACE's, too.
+# The parts of published models. A classifier with one output may also be RACE's.
 _MODELS: tuple[Set[str], ...] = (
     {ENCODER, POOLER},
     {ENCODER, MASKED_LM},
-    {ENCODER, POOLER, MASKED_LM},  # published modules of TF Hub, and folders of transformers
+    {ENCODER, POOLER, MASKED_LM},  # TF Hub's modules, and transformers folders
     PRETRAINED,
     {ENCODER, POOLER, MASKED_LM, WORDS_BEHIND},
     {ENCODER, POOLER, CLASSIFIER},
@@ -41,15 +41,15 @@ _BERTS: tuple[Set[str], ...] = ({ENCODER}, {ENCODER, POOLER, SENTENCE_ORDER})
 
 
 def weights_by_name(model: keras.Model) -> dict[str, tf.Variable]:
-    """The model's raw variables under the names of the published checkpoints, sorted by name."""
+    """The model's raw variables under their published names, sorted by name."""
     return {w.path: w.value for w in sorted(model.trainable_weights, key=lambda w: w.path)}
 
 
 def expected_shapes(config: AlbertConfig, names: Set[str]) -> Shapes:
-    """What a checkpoint that has weights of these names must have: its model's parts, whole.
+    """Returns what a checkpoint with these weight names must have: all parts of its model.
 
-    With a sentence head, for instance, it was pre-trained: it must have the masked-LM head. An
-    ALBERT that answers questions may have a pooler (Google's) or none (transformers').
+    With a sentence head, for example, it was pre-trained, so it must have the masked-LM head. An
+    ALBERT for question answering may have a pooler (Google's) or none (transformers').
     """
     by_part = parts(config)
     present = {ENCODER} | {part for part, shapes in by_part.items() if shapes.keys() & names}
@@ -65,7 +65,7 @@ def list_shapes(config: AlbertConfig, *chosen: str) -> Shapes:
 
 
 def parts(config: AlbertConfig) -> dict[str, Shapes]:
-    """{part: {published name: shape}}, of all that a checkpoint may have."""
+    """{part: {published name: shape}} of everything that a checkpoint may have."""
     hidden, embedding = config.hidden_size, config.embedding_size
     return {
         ENCODER: _encoder(config),

@@ -1,4 +1,4 @@
-"""Weights that a new run begins with, other than the published random ones."""
+"""Initial weights of a new run, other than the published random ones."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from albert_tf.records import features, input_pipeline
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import PretrainConfig
 
-# Records whose tokens are counted: enough for every piece that is not rare.
+# The number of records in which tokens are counted: enough for all but rare tokens.
 _COUNTED = 100_000
 
 
@@ -20,7 +20,7 @@ def assign(
     paths: Sequence[str],
     tokenizer: Tokenizer,
 ) -> None:
-    """Sets the weights that the config starts otherwise; `paths` are those of the records."""
+    """Sets the weights for which the config chooses another start; `paths` are record files."""
     if config.initial_positions == "sinusoids":
         table = model.albert.embeddings.position_embeddings
         deviation = config.albert.initializer_range
@@ -30,9 +30,9 @@ def assign(
 
 
 def make_sinusoids(num_positions: int, size: int) -> np.ndarray:
-    """[num_positions, size] of sines, then cosines, in [-1, 1], whose mean square is a half.
+    """[num_positions, size] of sines, then cosines, in [-1, 1], with a mean square of one half.
 
-    The wave lengths are those of the Transformer's paper, from 2 pi to 20,000 pi positions.
+    The wave lengths are as in the Transformer paper, from 2 pi to 20,000 pi positions.
     """
     rates = 10_000.0 ** (-np.arange((size + 1) // 2) / ((size + 1) // 2))
     angles = np.arange(num_positions)[:, np.newaxis] * rates
@@ -40,7 +40,7 @@ def make_sinusoids(num_positions: int, size: int) -> np.ndarray:
 
 
 def compute_log_frequencies(paths: Sequence[str], tokenizer: Tokenizer) -> np.ndarray:
-    """[V] logarithms of the share of each piece in the records; special pieces never occur."""
+    """[V] logarithms of the share of each token in the records; special tokens never occur."""
     counts = np.zeros(tokenizer.size, np.int64)
     batches = input_pipeline.read(paths).take(_COUNTED).batch(1000)
     spec = {features.INPUT_IDS: tf.io.RaggedFeature(tf.int64)}
@@ -54,6 +54,6 @@ def compute_log_frequencies(paths: Sequence[str], tokenizer: Tokenizer) -> np.nd
 
 
 def compute_frequency_loss(paths: Sequence[str], tokenizer: Tokenizer) -> float:
-    """Returns the masked-LM loss, in nats, of guessing by the share of each piece alone."""
+    """Returns the masked-LM loss, in nats, of guessing by token frequencies alone."""
     logs = compute_log_frequencies(paths, tokenizer)
     return float(-(np.exp(logs) * logs).sum())

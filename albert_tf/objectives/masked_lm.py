@@ -1,4 +1,4 @@
-"""Masked language modelling, alone or with a task of two sentences."""
+"""Masked language modelling, alone or with a sentence task."""
 
 import keras
 import tensorflow as tf
@@ -15,7 +15,7 @@ MASKED_LM = "masked_lm"
 
 
 def make_objective(sentence: str | None) -> Objective:
-    """Returns the objective; `sentence` is what metrics call the sentence task, None has none."""
+    """Returns the objective; `sentence` is the sentence task's name in metrics, None without."""
 
     def make_model(config: PretrainConfig) -> tuple[AlbertForPretraining, list[keras.Variable]]:
         model = AlbertForPretraining(
@@ -56,7 +56,7 @@ def weigh_predictions(batch: Tensors) -> tf.Tensor:  # [B, P]
 
 
 def _make_loss(sentence: str | None) -> Loss:
-    """Two means, added up."""
+    """The sum of two means."""
 
     def counts(batch: Tensors) -> dict[str, tf.Tensor]:
         totals = {MASKED_LM: tf.reduce_sum(weigh_predictions(batch))}

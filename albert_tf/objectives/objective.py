@@ -1,4 +1,4 @@
-"""Defines `Objective`: what a run learns, of pre-training or of a task."""
+"""Defines `Objective`: what a pre-training or fine-tuning run learns."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -16,13 +16,13 @@ class Objective:
     """What a run learns.
 
     Attributes:
-        loss: the sums and counts of a batch, whose means are minimised.
-        best_by: the metric whose highest value makes a checkpoint the best.
+        loss: the sums and counts of a batch, whose means are minimized.
+        best_by: the metric whose highest value selects the best checkpoint.
         list_features: config -> features of the records that the model reads.
-        make_model: config -> the model, called with a batch, `training` and `seed`, and its weights
-            that are trained. A gradient must reach each: LAMB would let others decay to nothing.
-        initialize: model, config, paths of the records, tokenizer; sets the weights of a new model
-            that do not begin as they are made; None if all do.
+        make_model: config -> the model, called with a batch, `training` and `seed`, and its
+            trainable weights. A gradient must reach each: LAMB would let others decay to nothing.
+        initialize: (model, config, paths of the records, tokenizer) sets the weights of a new model
+            whose initial values differ from the constructor's; None if there are none.
     """
 
     loss: Loss

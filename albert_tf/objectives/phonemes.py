@@ -1,4 +1,4 @@
-"""Masked phonemes, and the word behind each phoneme, for models that make a voice (PL-BERT)."""
+"""Masked phonemes, and the word of each phoneme, for text-to-speech models (PL-BERT)."""
 
 import dataclasses
 

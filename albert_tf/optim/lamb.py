@@ -2,7 +2,7 @@
 
 Source: You et al., "Large Batch Optimization for Deep Learning", algorithm 2, and the code
 published with ALBERT, which does not correct the bias of Adam's moments. `keras.optimizers.Lamb`
-is no substitute: it decays outside the trust ratio and adapts biases and LayerNorm too.
+is not equivalent: it decays outside the trust ratio, and also adapts biases and LayerNorm.
 """
 
 import functools
@@ -33,16 +33,16 @@ def lamb_update(
     adapt: bool,
     t: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """One update of one weight, in the paper's letters; tensors of one shape and float type.
+    """One update of one weight, in the paper's notation; tensors of one shape and float dtype.
 
     `epsilon` is added to the root of `v`, not under it; the weight decay is inside the trust ratio.
     Without `adapt`, which scales by that ratio, this is AdamW. `t` is the number of this update,
     from 1, to correct the bias of the moments; None does not.
 
-    Returns the update, which is to be multiplied by the learning rate and subtracted from `w`, and
+    Returns the update, which the caller multiplies by the learning rate and subtracts from `w`, and
     the new `m` and `v`.
     """
-    # Rounded before 1 - beta is taken, so that the bias correction cancels exactly at t = 1.
+    # Rounded before computing 1 - beta, so that the bias correction cancels exactly at t = 1.
     beta_1, beta_2 = tf.constant(beta_1, w.dtype), tf.constant(beta_2, w.dtype)
     m = beta_1 * m + (1 - beta_1) * g
     v = beta_2 * v + (1 - beta_2) * tf.square(g)
@@ -64,7 +64,7 @@ def _fused_adamw(w, g, m, v, learning_rate, scale, **options):
 
 
 def trust_ratio(w: tf.Tensor, update: tf.Tensor) -> tf.Tensor:
-    """|w| / |update|, or 1 if either is 0: a weight that starts at zero must be able to move."""
+    """|w| / |update|, or 1 if either is 0: a weight that starts at zero must be able to change."""
     w_norm, update_norm = tf.norm(w), tf.norm(update)
     ratio = tf.math.divide_no_nan(w_norm, update_norm)
     return tf.where((w_norm > 0) & (update_norm > 0), ratio, tf.ones_like(ratio))
@@ -93,7 +93,7 @@ class Lamb(keras.optimizers.Optimizer):
         fused: bool = False,
         name: str | None = None,
     ):
-        # The base class is not given `weight_decay`: it would decay outside the trust ratio.
+        # Not passed to the base class, which would decay outside the trust ratio: `weight_decay`.
         super().__init__(learning_rate=learning_rate, name=name)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.weight_decay_rate, self.bias_correction = weight_decay_rate, bias_correction
@@ -138,9 +138,9 @@ class Lamb(keras.optimizers.Optimizer):
     def apply_reduced(
         self, gradients: Sequence[tf.Tensor | tf.IndexedSlices], scale: Any = 1.0
     ) -> None:
-        """Applies `gradient * scale` of gradients that the caller has summed over the replicas.
+        """Applies `gradient * scale` for gradients that the caller has summed over the replicas.
 
-        Call it in a replica context, with a gradient for each variable, in the order of `build`.
+        Call it in a replica context, with one gradient per variable, in the order of `build`.
         """
 
         def update_all(strategy, gradients, *args):
@@ -158,7 +158,7 @@ class Lamb(keras.optimizers.Optimizer):
         self.iterations.assign_add(1)
 
     def slots(self) -> dict[str, tf.Variable]:
-        """The moments by their published names, `<path of the weight>/adam_m` and `.../adam_v`."""
+        """The moments by published name, `<path of the weight>/adam_m` and `.../adam_v`."""
         slots = {
             f"{variable.path}/{name}": moment.value
             for name, moments in (("adam_m", self._m), ("adam_v", self._v))
@@ -179,6 +179,6 @@ class Lamb(keras.optimizers.Optimizer):
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AdamW(Lamb):
-    """The published AdamW: LAMB with the trust ratio 1 everywhere."""
+    """The published AdamW: LAMB with a trust ratio of 1 everywhere."""
 
     layer_adaptation = False

@@ -1,4 +1,4 @@
-"""The parts of fine-tuning: what a task learns, what a run reads, an evaluation with its files."""
+"""The parts of fine-tuning: objective, data, and evaluation with its files."""
 
 import dataclasses
 import functools
@@ -31,7 +31,7 @@ from albert_tf.train.train_state import TrainState
 from albert_tf.train.trainer import Trainer
 from albert_tf.train_config import FinetuneConfig
 
-# What a manifest says of the task.
+# The task's entries in a manifest.
 _HEADER = ("task", "kind", "labels", "has_pairs", "num_texts", "columns")
 
 
@@ -46,16 +46,16 @@ def prepare(
     *,
     teacher: Teacher | None = None,
 ) -> tuple[Callable[..., Trainer], dict[str, TaskDataset]]:
-    """Returns what makes the trainer of a folder and a strategy, and the datasets of the splits.
+    """Returns a function (folder, strategy) -> trainer, and the datasets of the splits.
 
-    Makes the records that the cache lacks. `paths` are {split: its file, if the user names it};
-    `names` are the splits to read, and dev is another one where there is a file of it. A teacher
-    answers the examples of train and dev; labels that the user does not name are its own.
+    Makes the records that the cache lacks. `paths` is {split: the user's file for it}; `names` are
+    the splits to read, plus dev if it has a file. A teacher answers the examples of train and dev;
+    its labels are used if the user gives none.
     """
     is_given = bool(data.source.data_dir or paths.get("train"))
     require(is_given, "there is no train file: pass --train_file or --data_dir.")
     if paths.get("dev") and paths["dev"] == paths["train"]:
-        logging.warning("--dev_file is --train_file: its scores are of texts that are learnt.")
+        logging.warning("--dev_file is --train_file: dev scores would be on training texts.")
     columns, is_own = data.source.columns, data.task == task_table.OWN
     require(not (teacher and columns.teacher), "pass --teacher or --teacher_columns, not both.")
     if teacher and is_own and not data.labels and data.kind == teacher.task.kind.name:
@@ -72,7 +72,7 @@ def prepare(
     for name in {"train", *(() if gives_vectors else ("dev",))} & splits.keys():
         splits[name] = dataclasses.replace(splits[name], teacher=teacher)
     for split in splits.values():
-        task_cache.find_files(split)  # a file that is missing need not wait for the others
+        task_cache.find_files(split)  # report a missing file before the others are encoded
     initial = start.checkpoint
     if gives_vectors and splits["train"].is_taught and not changes.recipe:
         changes = dataclasses.replace(changes, recipe="vectors")
@@ -80,7 +80,7 @@ def prepare(
     rates = (config.albert.hidden_dropout_prob, config.albert.attention_probs_dropout_prob)
     require(
         not columns.simcse or any(rates),
-        "--simcse: the model has no dropout, so that both vectors of a text would be the same. "
+        "--simcse: the model has no dropout, so both embeddings of a text would be the same. "
         "Use --set albert.hidden_dropout_prob=0.1 --set albert.attention_probs_dropout_prob=0.1.",
     )
     folder, tokenizer = finetuned_model.find_vocabulary(initial, config, vocabulary, cache_dir)
@@ -98,9 +98,9 @@ def plan(
     tokenizer: Tokenizer,
     datasets: Mapping[str, TaskDataset],
 ) -> Callable[..., Trainer]:
-    """Returns what makes the trainer of a folder and a strategy.
+    """Returns a function (folder, strategy) -> trainer.
 
-    A run learns from the dataset `train`; `dev`, if there is one, is held out.
+    The run trains on the dataset `train` and holds out `dev`, if there is one.
     """
     train, dev = datasets["train"], datasets.get("dev")
     settings = train.manifest["settings"]
@@ -138,11 +138,11 @@ def make_objective(
     has_teacher: bool = False,
     vectors: np.ndarray | None = None,
 ) -> Objective:
-    """Returns what a task learns; with a teacher, whose answers are in the records or `vectors`."""
+    """Returns the objective of a task; a teacher's answers are in the records or `vectors`."""
     loss, more = task.kind.learn.make_loss(config), {}
     if vectors is not None:
         loss = teacher_loss.make_loss(vectors, config)
-    if has_teacher:  # of examples that may lack a label
+    if has_teacher:  # examples may lack a label
         loss, more = loss._replace(has_accuracy=False), features.taught(task.num_classes)
     return Objective(
         loss=loss,
@@ -176,14 +176,14 @@ def evaluate_splits(
     chosen: Sequence[tuple[str, str]],
     folder: str,
 ) -> dict[str, TaskDataset]:
-    """Evaluates each (mode, split) that is chosen, with a line for the terminal; see `evaluate`.
+    """Evaluates each chosen (mode, split), and prints a line for each; see `evaluate`.
 
-    Returns {split: dataset} of those with scores, of the model's own task.
+    Returns {split: dataset} of the scored splits of the model's own task.
     """
     scored = {}
     for mode, name in chosen:
         dataset = datasets[name]
-        # RACE's test set has labels; others to predict have none.
+        # RACE's test set has labels; other splits to predict have none.
         has_scores = mode == "eval" or task_dataset.is_labelled(dataset)
         scores, path = evaluate(model, strategy, dataset, folder, scored=has_scores)
         if devices.is_chief(strategy):
@@ -203,13 +203,13 @@ def evaluate(
     *,
     scored: bool,
 ) -> tuple[dict[str, float], str]:
-    """Predicts a task dataset, and scores the predictions if `scored`: the dataset has labels.
+    """Predicts a task dataset, and scores the predictions if it is labelled (`scored`).
 
-    Writes `predictions-SPLIT.json` (see `predictions`) to `output_dir`, and `metrics-SPLIT.json`;
-    of another task than the model's (a model of MNLI also predicts its diagnostic)
-    `predictions-SPLIT-TASK.json`. Metrics are `SplitMetrics`.
+    Writes `predictions-SPLIT.json` (see `predictions`) and `metrics-SPLIT.json` (`SplitMetrics`) to
+    `output_dir`; for a task other than the model's (an MNLI model also predicts the diagnostic
+    set AX), it writes `predictions-SPLIT-TASK.json`.
 
-    Returns the scores, none if not `scored`, and the path of the predictions file.
+    Returns the scores, empty if not `scored`, and the path of the predictions file.
     """
     task, checkpoint, examples = dataset.task, model.checkpoint, dataset.examples
     data = {f"data.{name}": value for name, value in dataset.description.items()}
@@ -224,7 +224,7 @@ def evaluate(
         thresholds = finetuned_model.read_thresholds(checkpoint)
     predicted = task.kind.learn.apply_thresholds(task, predicted, thresholds)
     scores = predictions.score(task, examples, predicted) if scored else {}
-    # Predictions of another task's examples, AX by a model of MNLI, stand next to those of its own.
+    # Another task's predictions (AX by an MNLI model) are written next to the model's own.
     name = f"{split}-{task.name}" if task != model.task else split
     path = os.path.join(output_dir, run_files.predictions_file(name))
     if not devices.is_chief(strategy):

@@ -24,7 +24,7 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import eval_step
 from albert_tf.train_config import PretrainConfig
 
-_MEASURED = 512  # examples on which the distances between layers are measured
+_MEASURED = 512  # examples for the distances between layers
 
 
 def load(
@@ -33,12 +33,12 @@ def load(
     which: str = BEST,
     overrides: Sequence[str] = (),
 ) -> tuple[PretrainConfig, Any, ModelCheckpoint]:
-    """Loads a checkpoint of a run, or of any format, on the devices; see `formats.read`.
+    """Loads a checkpoint of a run, or in any format, on the devices; see `formats.read`.
 
-    `overrides`, such as "eval_batch_size=8", are of the config of the run; without a run it is in
-    float32.
+    `overrides`, such as "eval_batch_size=8", change the config of the run; without a run, the dtype
+    is float32.
 
-    Raises `UserError` if there is none, or it lacks a weight of the model that is pre-trained.
+    Raises `UserError` if there is no checkpoint, or it lacks a weight of the pre-training model.
     """
     checkpoint = formats.read(path, which=which)
     values = (
@@ -60,9 +60,9 @@ def load(
 
 
 def recall_files(path: str) -> list[str]:
-    """Returns the held-out records of a run, of which the folder or a checkpoint is named.
+    """Returns the held-out records of a run, given its folder or one of its checkpoints.
 
-    There are none without a run. Raises `UserError` if they have changed.
+    Returns none without a run. Raises `UserError` if the records have changed.
     """
     run = run_record.find(path)
     recorded = run.data if run else {}
@@ -80,22 +80,22 @@ def evaluate(
     which: str = BEST,
     overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Evaluates a checkpoint on held-out records of one or several sentence tasks.
+    """Evaluates a checkpoint on held-out records of one or more sentence tasks.
 
     With records of both tasks, this is the paper's cross evaluation (section 4.6): a model trained
     on one sentence task predicts the other.
 
     Args:
-        path: folder of a run, or a checkpoint of any format.
-        which: checkpoint of a run, as of `formats.read`.
-        overrides: of the config, as of `load`.
-        measures_layers: whether the distances between layers are measured, on the first records.
-        by_layer: whether the heads also read what each layer gives, as if it were the last.
+        path: the folder of a run, or a checkpoint in any format.
+        which: the checkpoint of a run, as in `formats.read`.
+        overrides: changes to the config, as in `load`.
+        measures_layers: whether to measure the distances between layers on the first records.
+        by_layer: whether to apply the heads to the output of every layer, as if it were the last.
 
     Returns:
         {"checkpoint": prefix, task: {"loss", "masked_lm_accuracy", ..., "files", "by_layer":
         {"masked_lm_accuracy": a list, ...}}, "layer_distances": see
-        `measure_layers`}. Of records with a `random_from` the task has its name, too, such as
+        `measure_layers`}. For records with a `random_from`, the task name ends with it, as in
         `nsp_other_file`.
     """
     strategy = strategy or tf.distribute.get_strategy()
@@ -103,7 +103,7 @@ def evaluate(
     logging.info(f"{checkpoint.source}: evaluated in {config.dtype}")
     tokenizer = model_checkpoint.load_tokenizer(checkpoint)
     if tokenizer is None:
-        raise UserError(f"{path} has no vocabulary beside it to compare with that of the records.")
+        raise UserError(f"there is no vocabulary next to {path} to compare with the records'.")
     results: dict[str, Any] = {"checkpoint": checkpoint.source}
     paths = files.expand(eval_files, "--eval_files")
     for folder, contents in manifest.read_all(paths).items():
@@ -113,7 +113,7 @@ def evaluate(
         if (random_from := settings.get("random_from", "any")) != "any":
             name += f"_{random_from}"
         if name in results:
-            raise UserError(f"{folder}: a second folder of {name} records. Evaluate it by itself.")
+            raise UserError(f"{folder}: a second folder of {name} records. Evaluate it separately.")
         read_batches = functools.partial(
             input_pipeline.distribute_eval,
             paths=own,
@@ -140,7 +140,7 @@ def _compute(
     task: str,
     **options: Any,
 ) -> dict[str, float]:
-    """Returns the metrics of records; `options` are of the network's call."""
+    """Returns the metrics of records; `options` are passed to the network."""
     apply, loss = functools.partial(network, **options), OBJECTIVES[task].loss
     try:
         run = eval_step.make_evaluate(strategy, apply, loss, num_branches=1)
@@ -152,7 +152,7 @@ def _compute(
 def _list_by_layer(
     compute: Callable[..., dict[str, float]], whole: Mapping[str, Any], config: AlbertConfig
 ) -> dict[str, list[float]]:
-    """Returns the metrics after each layer; `whole` are those after the last."""
+    """Returns the metrics after each layer; `whole` are the metrics after the last."""
     layers = [*(compute(num_blocks=number) for number in encoder.list_ends(config)), whole]
     names = [name for name in layers[0] if name.endswith(("loss", "accuracy"))]
     return {name: [values[name] for values in layers] for name in names}
@@ -161,28 +161,28 @@ def _list_by_layer(
 def _check_records(
     path: str, contents: Mapping[str, Any], checkpoint: ModelCheckpoint, tokenizer: Tokenizer
 ) -> Mapping[str, Any]:
-    """Returns the settings of records, which fit the model; `contents` are their manifest.
+    """Checks that records fit the model, and returns their settings; `contents` is their manifest.
 
-    Raises `UserError` if they are longer than the model's positions, of other pieces or words.
+    Raises `UserError` if they are longer than the model's positions, or have other tokens or words.
     """
     folder, longest = os.path.dirname(path), checkpoint.config.max_position_embeddings
     require(
         contents["vocabulary"]["sha256"] == tokenizer.sha256,
-        f"the records in {folder} are of another vocabulary than {checkpoint.source}. Make them "
+        f"the records in {folder} have another vocabulary than {checkpoint.source}. Create them "
         "with the vocabulary of the checkpoint.",
     )
     manifest.check_pretraining(folder, contents)
     length = contents["settings"]["max_seq_length"]
     require(
         length <= longest,
-        f"the records in {folder} have max_seq_length={length}, over the model's "
+        f"the records in {folder} have max_seq_length={length}, more than the model's "
         f"max_position_embeddings {longest}. Create them with --max_seq_length of the model.",
     )
     run = run_record.find(checkpoint.source)
     require(
         (run and run.words) in (None, pretraining_records.read_words(path)),
-        f"the records in {folder} tell other words apart than {checkpoint.source}. Make them with "
-        "the --words of the run.",
+        f"the records in {folder} have other words than {checkpoint.source}. Create them with "
+        "the run's --words.",
     )
     return contents["settings"]
 
@@ -190,10 +190,10 @@ def _check_records(
 def measure_layers(
     network: albert_model.Albert, batches: Iterable[Mapping[str, tf.Tensor]]
 ) -> dict[str, list[float]]:
-    """Returns how far each layer moves its input (paper, figure 1), a mean over all real tokens.
+    """Returns how far each layer moves its input (paper, figure 1), averaged over real tokens.
 
     Returns:
-        {"l2": the L2 distance of input and output of each layer, "angle": theirs in degrees}.
+        {"l2": the L2 distance of each layer's input and output, "angle": their angle in degrees}.
     """
     l2, angle, count = tf.constant(0.0), tf.constant(0.0), tf.constant(0.0)
     for batch in batches:

@@ -1,4 +1,4 @@
-"""The records of a pre-training run: whether they fit its config, and which each phase takes."""
+"""The records of a pre-training run: whether they fit its config, and which a phase uses."""
 
 import dataclasses
 import functools
@@ -24,17 +24,17 @@ from albert_tf.train.run_data import Evaluate, Metrics, PhaseData, RunData
 from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import PretrainConfig
 
-# A model whose loss is not this far below that of piece frequencies has learnt little else.
+# A model whose loss is not this far below the unigram loss has learnt little else.
 _PLATEAU_NATS = 0.5
-# A run whose loss is this far above its lowest has diverged.
+# A run whose loss is this far above its minimum has diverged.
 _DIVERGED_NATS = 0.5
 
 
 def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequence[str]) -> RunData:
-    """Returns what a run reads; the arguments are patterns of record files.
+    """Returns the records of a run; the arguments are patterns of record files.
 
-    `eval_files` are held out, and may be none. Raises `UserError` if files, manifests and config do
-    not agree.
+    `eval_files` are held out, and may be empty. Raises `UserError` if files, manifests and config
+    do not agree.
     """
     train_paths = sorted(files.expand(train_files, "--train_files"))
     eval_paths = sorted(files.expand(eval_files, "--eval_files")) if eval_files else []
@@ -74,7 +74,7 @@ def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequenc
 
 
 def read_words(path: str) -> dict[str, Any] | None:
-    """Returns number and checksum of the words behind the tokens of a file, if it has them."""
+    """Returns the number and the checksum of a file's words, if it has them."""
     vocabulary = manifest.read(os.path.dirname(path))["vocabulary"]
     return {x: vocabulary[x] for x in ("num_words", "words_sha256") if x in vocabulary} or None
 
@@ -85,12 +85,12 @@ def _make_evaluate(
     masking: OnlineMasking | None,
     state: TrainState,
 ) -> Evaluate:
-    """Held-out records have the lengths of the config itself, whatever its phases."""
+    """Held-out records have the config's own lengths, whatever its phases."""
     evaluate = eval_step.make_evaluate(
         state.strategy, state.model, state.objective.loss, num_branches=state.num_branches
     )
 
-    @functools.cache  # TensorFlow traces each pipeline that is made, for a third of a second
+    @functools.cache  # TensorFlow takes a third of a second to trace each pipeline
     def make_batches() -> tf.data.Dataset:
         return input_pipeline.distribute_eval(
             state.strategy,
@@ -105,7 +105,7 @@ def _make_evaluate(
 
 
 def _warn(find_plateau: Callable[[], float], metrics: Metrics, earlier: Sequence[Metrics]) -> None:
-    """Warns of a loss that has risen, and of one that knows frequencies alone."""
+    """Warns about a loss that has risen, and about a loss no better than token frequencies."""
     loss, plateau = metrics["masked_lm_loss"], find_plateau()
     name = "eval_masked_lm_loss"
     lowest = min((x[name] for x in earlier if name in x), default=math.inf)
@@ -126,10 +126,10 @@ def _warn(find_plateau: Callable[[], float], metrics: Metrics, earlier: Sequence
 def plan_phases(
     config: PretrainConfig, train_paths: Sequence[str], tokenizer: Tokenizer
 ) -> list[PhaseData]:
-    """Gives each phase the records that have its lengths; a run without phases is one.
+    """Gives each phase the records with its lengths; a run without phases has one phase.
 
-    If the phase before has the same records, it goes on where that ends. Raises `UserError` if
-    there are none for a phase.
+    If the previous phase has the same records, the next one continues where that ended. Raises
+    `UserError` if a phase has no records.
     """
     if not config.phases:
         masking = make_masking(config, train_paths, tokenizer)
@@ -144,7 +144,7 @@ def plan_phases(
             raise UserError(
                 f"phase {number} has no records: none of --train_files have max_seq_length="
                 f"{phase.max_seq_length} and max_predictions_per_seq="
-                f"{phase.max_predictions_per_seq}. Name such records, too."
+                f"{phase.max_predictions_per_seq}. Add such records."
             )
         first = 0
         if phases and phases[-1].paths == paths:
@@ -159,7 +159,7 @@ def plan_phases(
 
 
 def _list_lengths(contents: manifest.Manifest, config: PretrainConfig) -> dict[str, int]:
-    """Those of a phase that its records must have: online masks have any number of predictions."""
+    """The lengths that a phase's records must have; online masks have any number of predictions."""
     names = ["max_seq_length"] + ["max_predictions_per_seq"] * (not manifest.is_online(contents))
     return {name: getattr(config, name) for name in names}
 
@@ -169,9 +169,9 @@ def _has_lengths(contents: manifest.Manifest, config: PretrainConfig) -> bool:
 
 
 def read_masking(paths: Sequence[str], tokenizer: Tokenizer) -> OnlineMasking | None:
-    """How records are masked to evaluate, which does not change; None for those with masks.
+    """How records are masked for evaluation, always the same way; None for records with masks.
 
-    Raises `UserError` if they do not have it in common.
+    Raises `UserError` if records differ in it.
     """
     names = ("ngram", "masked_lm_prob", "max_predictions_per_seq")
     manifests = manifest.read_all(paths)
@@ -184,7 +184,7 @@ def read_masking(paths: Sequence[str], tokenizer: Tokenizer) -> OnlineMasking | 
         require(
             other == values,
             f"the records in {first} and {folder} differ in masking, {', '.join(names)}. "
-            "Make them with the same flags.",
+            "Create them with the same flags.",
         )
     if values is None:
         return None
@@ -204,16 +204,17 @@ def read_masking(paths: Sequence[str], tokenizer: Tokenizer) -> OnlineMasking | 
 def make_masking(
     config: PretrainConfig, paths: Sequence[str], tokenizer: Tokenizer
 ) -> OnlineMasking | None:
-    """How records are masked to train on; None for those with masks.
+    """How records are masked for training; None for records with masks.
 
-    Raises `UserError` as `read_masking`, and if the config has a share to mask that those have not.
+    Raises `UserError` as `read_masking` does, and if the config sets masked_lm_prob although the
+    records have masks.
     """
     masking = read_masking(paths, tokenizer)
     if masking is None:
         require(
             config.masked_lm_prob is None,
             f"masked_lm_prob is set, and the records in {os.path.dirname(paths[0])} hold "
-            "masks already. Unset it, or make records with create_pretraining_data "
+            "masks already. Unset it, or create records with create_pretraining_data "
             "--masking=online.",
         )
         return None
@@ -255,7 +256,7 @@ def check(
             number = contents["vocabulary"].get("num_words")
             require(
                 isinstance(number, int) and number < config.num_words,
-                f"the records in {folder} tell {number} words apart, and the head has room for "
+                f"the records in {folder} have {number} different words, but the head has room for "
                 f"{config.num_words - 1}. Raise the config's num_words (--set num_words=).",
             )
     first, *others = manifests
@@ -263,19 +264,19 @@ def check(
         if manifests[other]["vocabulary"] != manifests[first]["vocabulary"]:
             raise UserError(
                 f"the records in {first} and {other} have different vocabularies. "
-                "Make them with the same."
+                "Create them with the same one."
             )
     vocabulary = os.path.join(first, manifest.VOCABULARY)
     tokenizer = tokenization.load(vocabulary)
     if tokenizer.sha256 != manifests[first]["vocabulary"]["sha256"]:
         raise UserError(
-            f"{vocabulary} is not the vocabulary that the records in {first} were made with: it "
-            "was changed or damaged. Restore it, or create the records anew."
+            f"{vocabulary} is not the vocabulary of the records in {first}: it "
+            "was changed or damaged. Restore it, or create the records again."
         )
     if both := sorted({*train_paths} & {*eval_paths}):
         logging.warning(
-            f"{len(both)} of --eval_files ({both[0]}) are in --train_files, too: the evaluation is "
-            "not of held-out text."
+            f"{len(both)} of --eval_files ({both[0]}) are also in --train_files: the evaluation "
+            "would not be on held-out text."
         )
     return vocabulary, tokenizer
 

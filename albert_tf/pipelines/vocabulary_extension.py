@@ -1,7 +1,7 @@
-"""Adds pieces to a vocabulary and its checkpoint: from a list, or those that shorten a text most.
+"""Adds tokens to a vocabulary and its checkpoint: from a list, or learnt from text.
 
-Ids of the old pieces stay. A new piece of SentencePiece gets a score, a logarithm of a probability,
-that makes it the best segmentation of its own characters; WordPiece uses the longest piece anyway.
+Old ids stay. A new SentencePiece piece gets a score, a log probability, that makes it the best
+segmentation of its own characters; WordPiece uses the longest token anyway.
 """
 
 import dataclasses
@@ -36,10 +36,10 @@ from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START, SentencePie
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.tokenizers.wordpiece_tokenizer import CONTINUATION, WordPieceTokenizer
 
-# SentencePiece's: an unknown character is that much worse than the rarest piece.
+# From SentencePiece: an unknown character is this much worse than the rarest piece.
 _UNKNOWN_PENALTY = 10.0
-_MARGIN = 0.1  # by which a new piece is better than its parts
-_LEAST_SIZE = 8000  # of the vocabulary of the text
+_MARGIN = 0.1  # by how much a new piece is better than its parts
+_LEAST_SIZE = 8000  # of the text's vocabulary
 _WEIGHTS_OF_PIECES = (weight_names.WORDS, "cls/predictions/output_bias")
 
 
@@ -53,20 +53,20 @@ def extend(
     num_pieces: int = 1000,
     eval_files: Sequence[str] = (),
 ) -> None:
-    """Writes a checkpoint of this project, whole or not at all; prints what changed.
+    """Writes the extended checkpoint, completely or not at all; prints what changed.
 
     Args:
-        path, which: of any checkpoint, as of `formats.read`.
-        target: a folder, which must not exist.
-        pieces: file with a new piece in each line, as the vocabulary writes it.
-        input_files: patterns of text to learn `num_pieces` from, at most, in place of `pieces`.
-        eval_files: patterns of text to count the pieces of a word in; default: `input_files`.
+        path, which: any checkpoint, as in `formats.read`.
+        target: a folder that must not exist.
+        pieces: a file with one new token per line, as the vocabulary writes it.
+        input_files: patterns of text to learn up to `num_pieces` tokens from, instead of `pieces`.
+        eval_files: patterns of text in which tokens per word are counted; default: `input_files`.
 
-    Raises `UserError` for bad input, or a checkpoint without its vocabulary.
+    Raises `UserError` for bad input, or a checkpoint without a vocabulary.
     """
     require(
         bool(pieces) != bool(input_files),
-        "give --pieces, a list, or --input, text to learn pieces from: one of them.",
+        "pass either --pieces, a list, or --input, text to learn tokens from.",
     )
     folders.refuse_existing(target, "--output_dir: ")
     paths = documents.expand_inputs(input_files) if input_files else []
@@ -81,8 +81,7 @@ def extend(
     for piece in new:
         if _encode_piece(piece, tokenizer) != [tokenizer.ids_by_piece[piece]]:
             raise UserError(
-                f"the vocabulary never makes {piece!r} of a text that has it: its rules split it. "
-                "Leave it out."
+                f"the vocabulary never produces {piece!r}: its rules split such text. Leave it out."
             )
     with processes.cleaning_up():
         formats.write_folder(extended, target)
@@ -92,7 +91,7 @@ def extend(
     if eval_paths:
         (words, before), (_, after) = (_measure(x, eval_paths) for x in (old, tokenizer))
         print(
-            f"{words:,} words: {before / words:.4f} pieces a word before, {after / words:.4f} after"
+            f"{words:,} words: {before / words:.4f} tokens a word before, {after / words:.4f} after"
         )
 
 
@@ -106,10 +105,10 @@ def _load_tokenizer(checkpoint: ModelCheckpoint) -> Tokenizer:
 def extend_checkpoint(
     checkpoint: ModelCheckpoint, tokenizer: Tokenizer, new: Mapping[str, float]
 ) -> tuple[ModelCheckpoint, list[list[int]]]:
-    """Returns the checkpoint with rows for new pieces, and of each the ids of its old parts.
+    """Returns the checkpoint with rows for new tokens, and the ids of the old parts of each.
 
-    A row is the mean of the rows of the parts: in the word embeddings, which also are the output's
-    matrix, and in the output's bias. `new` is {piece: its share of a text's pieces; 0 if unknown}.
+    A row is the mean of the rows of the parts, in the word embeddings (which are also the output
+    matrix) and in the output bias. `new` is {token: its share of a text's tokens; 0 if unknown}.
     """
     parts = [_encode_piece(piece, tokenizer) for piece in new]
     content = checkpoint.vocabulary
@@ -143,7 +142,7 @@ def _extend_model(content: bytes, new: Mapping[str, float]) -> dict[str, bytes]:
     used = (proto.NORMAL, proto.USER_DEFINED)
     scores = {x.piece: x.score for x in model.pieces if x.type in used}
     rarest = min(x.score for x in model.pieces if x.type == proto.NORMAL)
-    # The short ones first, for a long one must be better than a split into them, too.
+    # Short pieces first: a long piece must also beat a split into new short ones.
     for piece in sorted(new, key=len):
         own = math.log(new[piece]) if new[piece] else rarest
         split = _score_best_split(piece, scores, rarest - _UNKNOWN_PENALTY)
@@ -168,44 +167,44 @@ def _score_best_split(text: str, scores: Mapping[str, float], unknown: float) ->
 
 
 def _read_list(path: str, tokenizer: Tokenizer) -> dict[str, float]:
-    """Reads a file with a piece in each line, as the vocabulary writes it.
+    """Reads a file with one token per line, as the vocabulary writes it.
 
-    Raises `UserError`, with its line, for a piece that is there already or twice, or that no text
-    becomes; or if the file is empty.
+    Raises `UserError`, with the line, for a token that already exists, occurs twice, or can never
+    occur; or if the file is empty.
     """
     text = to_text(files.read_bytes(path, "--pieces"), f"--pieces: {path}")
     rows = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1)]
     new: dict[str, float] = {}
     for number, piece in ((number, piece) for number, piece in rows if piece):
         place = f"{path}, line {number}: {piece[:40]!r}"
-        require(piece not in new, f"{place} is there twice. Remove it.")
+        require(piece not in new, f"{place} occurs twice. Remove it.")
         if (known := tokenizer.ids_by_piece.get(piece)) is not None:
-            raise UserError(f"{place} is in the vocabulary already: {known}. Remove it.")
+            raise UserError(f"{place} is already in the vocabulary: {known}. Remove it.")
         words = _read_words(piece, tokenizer)
         if words != [_to_text(piece)]:
             raise UserError(
-                f"{place} is never read: the vocabulary makes {' '.join(words)[:40]!r} of it. "
-                "Write it so, or remove it."
+                f"{place} never occurs: the vocabulary turns it into {' '.join(words)[:40]!r}. "
+                "Write it that way, or remove it."
             )
         new[piece] = 0.0
-    require(bool(new), f"--pieces: {path} is empty. Write a piece in each line.")
+    require(bool(new), f"--pieces: {path} is empty. Write one token per line.")
     is_sentencepiece = isinstance(tokenizer.backend, SentencePieceTokenizer)
     if is_sentencepiece and not any(piece.startswith(WORD_START) for piece in new):
         logging.warning(
-            f"none of the pieces begins a word. Write {WORD_START} before those that do."
+            f"none of the tokens begins a word. Write {WORD_START} before tokens that do."
         )
     return new
 
 
 def _learn(tokenizer: Tokenizer, paths: Sequence[str], number: int) -> dict[str, float]:
-    """Learns the pieces that save most pieces of a text, the best first; perhaps fewer.
+    """Learns the tokens that shorten a text most, best first; possibly fewer than asked for.
 
-    A SentencePiece vocabulary is trained on the text. Of its pieces that are new, those count that
-    occur often, and were cut into many, in words that it cuts into fewer pieces.
+    It trains a SentencePiece vocabulary on the text. Among its new pieces it prefers frequent ones
+    that were split into many tokens, in words that now have fewer.
 
-    Raises `UserError` if the text has too little for new pieces.
+    Raises `UserError` if the text is too small.
     """
-    # A limit: a small text gives fewer. It must have room for all characters.
+    # An upper limit: a small text gives fewer. It must have room for all characters.
     config = VocabularyConfig(vocab_size=max(tokenizer.size, _LEAST_SIZE) + number)
     lines = functools.partial(_read_lines, tokenizer, paths, config)
     model = vocabulary.train_model(lines(), config, is_limit=True)
@@ -216,7 +215,7 @@ def _learn(tokenizer: Tokenizer, paths: Sequence[str], number: int) -> dict[str,
     before = tokenizer.encode_batch(list(words))
     after = processor.encode(list(words), out_type=str)
     for count, ids, pieces in zip(words.values(), before, after, strict=True):
-        # A word that becomes known is worth a piece, too.
+        # A word that becomes known counts as one token saved.
         if len(pieces) >= len(ids) + ids.count(tokenizer.unk_id):
             continue
         for piece in {_to_own_form(piece, tokenizer) for piece in pieces}:
@@ -226,13 +225,13 @@ def _learn(tokenizer: Tokenizer, paths: Sequence[str], number: int) -> dict[str,
                 counts[piece] += count
                 gains[piece] += count * (len(parts) - 1 + parts.count(tokenizer.unk_id))
     best = sorted((piece for piece in gains if gains[piece]), key=lambda x: (-gains[x], x))
-    require(bool(best), "the text gives no new piece: the vocabulary has its words already.")
+    require(bool(best), "the text gives no new tokens: the vocabulary already has its words.")
     total = sum(count * len(pieces) for count, pieces in zip(words.values(), after, strict=True))
     return {piece: counts[piece] / total for piece in best[:number]}
 
 
 def _measure(tokenizer: Tokenizer, paths: Sequence[str]) -> tuple[int, int]:
-    """Returns the number of words of a text, and of its pieces."""
+    """Returns the number of words and of tokens in a text."""
     words = pieces = 0
     for line in _read_lines(tokenizer, paths, VocabularyConfig()):
         words += len(line.split())
@@ -252,7 +251,7 @@ def _read_lines(
 
 
 def _to_own_form(piece: str, tokenizer: Tokenizer) -> str:
-    """Returns a piece of SentencePiece as the vocabulary writes it."""
+    """Returns a SentencePiece piece as the vocabulary writes it."""
     if isinstance(tokenizer.backend, SentencePieceTokenizer):
         return piece
     is_start = piece.startswith(WORD_START)
@@ -264,7 +263,7 @@ def _to_text(piece: str) -> str:
 
 
 def _read_words(piece: str, tokenizer: Tokenizer) -> list[str]:
-    """Returns the words that a vocabulary makes of the text of a piece: itself, if it is usable."""
+    """Returns the words that a vocabulary makes of a token's text: the token itself, if usable."""
     text = tokenizer.normalize(_to_text(piece))
     if isinstance(tokenizer.backend, WordPieceTokenizer):
         return wordpiece_tokenizer.split_words(tokenizer.backend, text)
@@ -274,12 +273,12 @@ def _read_words(piece: str, tokenizer: Tokenizer) -> list[str]:
 
 
 def _encode_piece(piece: str, tokenizer: Tokenizer) -> list[int]:
-    """Returns the ids of a piece in a text, without those of what is around it."""
+    """Returns the ids of a token's text, without its surroundings."""
     backend, text = tokenizer.backend, _to_text(piece)
     if isinstance(backend, WordPieceTokenizer):
         return [token.id for token in backend.backend.model.tokenize(piece)]
     assert isinstance(backend, SentencePieceTokenizer)
     if piece.startswith(WORD_START):
         return tokenizer.encode(text)
-    _, ids = backend.encode_parts(["", text])  # as after a mask: it does not begin a word
+    _, ids = backend.encode_parts(["", text])  # as after [MASK]: it does not begin a word
     return ids

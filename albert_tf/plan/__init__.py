@@ -1,1 +1,1 @@
-"""What a training run will cost and whether it fits, before a machine for it is rented."""
+"""Estimates what a training run costs and whether it fits, before renting a machine."""

@@ -1,7 +1,7 @@
-"""Parameters, operations and bytes of an update, by formula from the config.
+"""Parameters, operations and bytes of an update, computed from the config.
 
-Letters as in `albert_tf.model.layers`. Only matrix products are counted: 98 to 99 % of the
-operations, a multiplication and an addition counted as two.
+Letters are as in `albert_tf.model.layers`. Only matrix products are counted (98 to 99 % of the
+operations); a multiplication and an addition count as two operations.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ MASKED_LM, SENTENCE, WORDS = "masked LM head", "pooler and sentence head", "head
 
 
 class Flops(NamedTuple):
-    """Operations of an update of one replica."""
+    """The operations in one replica's update."""
 
     forward: float = 0.0
     backward: float = 0.0
@@ -22,7 +22,7 @@ class Flops(NamedTuple):
 
 
 def count_parameters(albert: AlbertConfig, num_words: int = 0) -> dict[str, int]:
-    """Returns {part: parameters} of the model that is pre-trained."""
+    """Returns {part: number of parameters} of the pre-training model."""
     size, hidden, inner = albert.embedding_size, albert.hidden_size, albert.intermediate_size
     rows = albert.vocab_size + albert.type_vocab_size + albert.max_position_embeddings
     attentions, ffns = (
@@ -39,14 +39,14 @@ def count_parameters(albert: AlbertConfig, num_words: int = 0) -> dict[str, int]
 
 
 def count_trained_parameters(config: PretrainConfig) -> int:
-    """Counts those with a gradient: without a sentence task its head and the pooler have none."""
+    """Counts parameters with a gradient: without a sentence task, not its head and the pooler."""
     parts = count_parameters(config.albert, config.head_of_words)
     unread = 0 if config.sentence_task in ("sop", "nsp") else parts[SENTENCE]
     return sum(parts.values()) - unread
 
 
 def count_flops(config: PretrainConfig, batch: int) -> Flops:
-    """Counts those of an update of one replica with `batch` sequences, in micro-batches or not."""
+    """Counts the operations of one replica's update with `batch` sequences."""
     return Flops(*map(sum, zip(*count_flops_by_part(config, batch).values(), strict=True)))
 
 
@@ -56,7 +56,7 @@ def count_flops_by_part(config: PretrainConfig, batch: int) -> dict[str, Flops]:
     size, hidden, inner = albert.embedding_size, albert.hidden_size, albert.intermediate_size
     tokens, chosen = batch * length, batch * config.max_predictions_per_seq
     words, again = config.head_of_words, config.rematerialize or config.layer_loop
-    # The part, rows, inner and columns of each, its products backwards, whether it is recomputed.
+    # (part, rows, inner size, columns, backward products, whether it is recomputed)
     products = [
         (EMBEDDINGS, tokens, albert.type_vocab_size, size, 1, False),  # one-hot rows need none
         (EMBEDDINGS, tokens, size, hidden if size != hidden else 0, 2, False),
@@ -67,7 +67,7 @@ def count_flops_by_part(config: PretrainConfig, batch: int) -> dict[str, Flops]:
         products.append((SENTENCE, batch, hidden, hidden + 2, 2, False))
     elif words:
         products.append((WORDS, tokens, hidden, words, 2, False))
-    # The last block computes the rows that the heads read: all if one reads words.
+    # The last block computes only the rows that heads read: all rows for a word head.
     last = length if words else min(length, config.max_predictions_per_seq + 1)
     for some, times in ((tokens, albert.num_blocks - 1), (batch * last, 1)):
         products += [
@@ -85,30 +85,30 @@ def count_flops_by_part(config: PretrainConfig, batch: int) -> dict[str, Flops]:
 
 
 def estimate_memory(config: PretrainConfig, batch: int) -> dict[str, int]:
-    """Estimates the bytes of one device, by what they are for.
+    """Estimates the bytes on one device, by purpose.
 
-    A block keeps what its products give and the probabilities of attention, in the computing type,
-    and a byte for each element that dropout sees; recomputed blocks keep their inputs. Gradients of
-    shared weights are kept layer by layer. Within 15 % of what the TPUs' compiler needed for the
-    paper's models (docs/research/results.md); not compared: weights that layers do not share.
+    A block keeps the results of its products and the attention probabilities, in the compute
+    dtype, and one byte per element under dropout; recomputed blocks keep only their inputs.
+    Gradients of shared weights are kept per layer. Within 15 % of what the TPU compiler needed for
+    the paper's models (docs/research/results.md); not compared for unshared weights.
     """
     albert, length = config.albert, config.max_seq_length
     hidden, inner, heads = albert.hidden_size, albert.intermediate_size, albert.num_attention_heads
     width = 2 if config.dtype == "mixed_bfloat16" else 4
     sequences = batch // config.num_micro_batches
     tokens, blocks = sequences * length, albert.num_blocks - 1
-    outputs = hidden * bool(albert.hidden_dropout_prob)  # what dropout sees of a token
+    outputs = hidden * bool(albert.hidden_dropout_prob)  # elements under dropout per token
     probabilities = heads * length * bool(albert.attention_probs_dropout_prob)
     kept = width * (6 * hidden + inner + heads * length) + 2 * outputs + probabilities
     each, working = tokens * kept, width * tokens * (inner + 4 * hidden)
-    if config.rematerialize or config.layer_loop:  # and the random bits of the largest mask
+    if config.rematerialize or config.layer_loop:  # plus the random bits of the largest mask
         working += each + 4 * tokens * max(outputs, probabilities)
         each = width * tokens * hidden
     logits = width * sequences * config.max_predictions_per_seq * albert.vocab_size
     logits += 4 * tokens * config.head_of_words
     trained = count_trained_parameters(config)
     parameters = count_parameters(albert, config.head_of_words)
-    # At the heads; when the first block is reached; when replicas sum the gradients.
+    # At the heads, at the first block, and when replicas sum the gradients.
     by_layer, left = (4, blocks) if config.layer_loop else (width * blocks, 1)
     gradients, activations = max(
         (0, blocks * each + max(working, logits)),

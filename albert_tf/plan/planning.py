@@ -1,4 +1,4 @@
-"""Plans a run: what it costs by formula, and whether it fits into memory."""
+"""Plans a run: estimates its cost, and whether it fits into memory."""
 
 import dataclasses
 from typing import Annotated, Any
@@ -16,25 +16,25 @@ GB, TERA = 1e9, 1e12
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """The arguments of bin/plan_training, which makes flags of them."""
+    """The arguments of bin/plan_training, which become its flags."""
 
     config_file: str | None = setting("JSON file; default: the paper's", None, flag="config")
     overrides: tuple[str, ...] = overrides_setting(PretrainConfig)
     topology: str | None = setting("a TPU slice, such as v3:16x16 or v5e:4x4 (chips)", None)
     device: str | None = setting("default: here", None, choices=(chips.HERE, *chips.GPUS))
-    num_devices: int | None = setting("how many of --device; default: 1", None)
-    global_batch: int | None = setting("sequences of an update; default: the config's", None)
+    num_devices: int | None = setting("number of --device; default: 1", None)
+    global_batch: int | None = setting("sequences per update; default: the config's", None)
     utilization: Annotated[float, Meta(gt=0, le=1)] = setting(
-        "share of the peak rate that is reached", 0.4
+        "expected share of the peak rate", 0.4
     )
-    price: float | None = setting("dollars for an hour of one device", None)
-    json: str | None = setting("file to write all numbers to", None)
+    price: float | None = setting("dollars per hour for one device", None)
+    json: str | None = setting("file for all numbers", None)
 
 
 def run(config: PretrainConfig, arguments: Arguments) -> None:
     """Prints the plan of a run and writes its numbers.
 
-    Raises `UserError` if the batch cannot be shared out, or an update does not fit into memory.
+    Raises `UserError` if the batch cannot be divided, or an update does not fit into memory.
     """
     if arguments.topology is None:
         key, number = arguments.device or chips.HERE, arguments.num_devices or 1
@@ -42,7 +42,9 @@ def run(config: PretrainConfig, arguments: Arguments) -> None:
     elif arguments.device is None and arguments.num_devices is None:
         topology = chips.topology(arguments.topology)
     else:
-        raise UserError("--topology says which devices: leave out --device and --num_devices.")
+        raise UserError(
+            "--topology already sets the devices: leave out --device and --num_devices."
+        )
     plan = make_plan(config, topology, arguments)
     print("\n".join(format_plan(config, topology, plan)))
     if arguments.json:
@@ -52,7 +54,7 @@ def run(config: PretrainConfig, arguments: Arguments) -> None:
     if needed > usable:
         raise UserError(
             f"it does not fit: each device ({topology.device.name}) would need {needed:.1f} GB "
-            f"of {usable:.1f} GB. Set rematerialize=true or more num_micro_batches, or take more "
+            f"of {usable:.1f} GB. Set rematerialize=true or more num_micro_batches, or use more "
             "devices or a smaller batch."
         )
 
@@ -60,9 +62,9 @@ def run(config: PretrainConfig, arguments: Arguments) -> None:
 def make_plan(
     config: PretrainConfig, topology: chips.Topology, arguments: Arguments
 ) -> dict[str, Any]:
-    """Returns the numbers of a run: of one device and one update, where they do not say otherwise.
+    """Returns the numbers of a run, by default for one device and one update.
 
-    Raises `UserError` if the batch cannot be shared out.
+    Raises `UserError` if the batch cannot be divided.
     """
     global_batch = arguments.global_batch or config.train_batch_size
     num_devices, parts = topology.num_devices, config.num_micro_batches
@@ -113,14 +115,14 @@ def format_plan(
         count = f"{counts[name]:,}" if name in counts else ""
         lines.append(f"{name:24}{count:>12}" + "".join(f"{x:>12}" for x in cells))
     lines += [
-        "(operations of an update on one device, in TFLOP; products alone)",
+        "(operations per update on one device, in TFLOP; only matrix products)",
         "",
-        "memory of one device, by formula",
+        "estimated memory on one device",
         *(f"{name:24}{size / GB:9.3f} GB" for name, size in plan["memory"].items()),
         f"together                {plan['memory_total'] / GB:9.3f} GB",
         f"(of {device.memory / GB:.1f} GB a run can use {device.usable / GB:.1f})",
         "",
-        f"all-reduce      {plan['all_reduce_bytes'] / 1e6:,.1f} MB of gradients an update"
+        f"all-reduce      {plan['all_reduce_bytes'] / 1e6:,.1f} MB of gradients per update"
         if topology.num_devices > 1
         else "all-reduce      none: one device",
         f"speed           {seconds:.3g} s an update at {100 * plan['utilization']:.0f} % of "
@@ -135,7 +137,7 @@ def format_plan(
 
 
 def format_days(days: float) -> str:
-    """Returns a duration in days from half a day on, else in the largest unit that it fills."""
+    """Formats a duration in days from half a day on, else in the largest unit that it fills."""
     units = {"days": 2, "hours": 24, "minutes": 24 * 60, "seconds": 86400}
     unit = next((unit for unit, per_day in units.items() if days * per_day >= 1), "seconds")
     return (

@@ -1,4 +1,4 @@
-"""Reads what callers in Python pass: texts, pairs of texts, and labels."""
+"""Reads arguments from Python callers: texts, pairs of texts, and labels."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,19 +8,19 @@ import numpy as np
 from albert_tf.errors import require
 from albert_tf.kinds.base import Label, Task
 
-Texts = Sequence[str] | np.ndarray  # one text alone, too
+Texts = Sequence[str] | np.ndarray  # also a single text
 Inputs = Sequence[str | Sequence[str]] | np.ndarray
 
 
 def as_tuples(inputs: Inputs, number: int | None) -> list[tuple[str, ...]]:
-    """Returns each input as a tuple of `number` texts; `UserError` if it is none.
+    """Returns each input as a tuple of `number` texts; `UserError` for anything else.
 
-    One text alone is one input. Without a number the first input tells: a text, or a pair.
+    A single text is one input. Without a number, the first input decides: a text, or a pair.
     """
-    listed = inputs.tolist() if hasattr(inputs, "tolist") else inputs  # of NumPy or pandas
+    listed = inputs.tolist() if hasattr(inputs, "tolist") else inputs  # from NumPy or pandas
     listed = [listed] if isinstance(listed, str) else listed
     is_list = isinstance(listed, Sequence)
-    require(is_list, f"give a text or a list of inputs, not {str(inputs)[:60]!r}.")
+    require(is_list, f"pass a text or a list of inputs, not {str(inputs)[:60]!r}.")
     rows = [(row,) if isinstance(row, str) else row for row in listed]
     number = number or (2 if rows and not isinstance(listed[0], str) else 1)
     texts = "1 text" if number == 1 else f"{number} texts"
@@ -33,13 +33,13 @@ def as_tuples(inputs: Inputs, number: int | None) -> list[tuple[str, ...]]:
 
 
 def as_list(labels: Sequence[Any] | None) -> list[Any]:
-    """Returns labels as values of Python; `UserError` for numbers where names are wanted."""
+    """Returns labels as Python values; `UserError` for numbers instead of names."""
     if labels is None:
         return []
     listed = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     require(
         all(isinstance(x, str) for value in listed if is_row(value) for x in value),
-        "labels: several labels of an input are a list of their names, not of numbers.",
+        "labels: several labels of an input must be a list of names, not of numbers.",
     )
     return [value.item() if hasattr(value, "item") else value for value in listed]
 

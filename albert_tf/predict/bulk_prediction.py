@@ -1,9 +1,9 @@
-"""Predicts for files of any size, with an export or a checkpoint: a row for each row, in order.
+"""Predicts for files of any size, with an export or a checkpoint: one row per row, in order.
 
-Each input file is a source (see `data_prep.corpus.shards`). Its rows are read in blocks; a block
-is ordered by length, and becomes a file of predictions. Where there are more processes than files,
-several share a file: each reads all of it, and predicts every n-th block. One file for all is made
-of these when they are complete.
+Each input file is a source (see `data_prep.corpus.shards`). Its rows are read in blocks; a block is
+computed in order of length, and becomes a file of predictions. With more processes than files,
+several share a file: each reads the whole file, and predicts every n-th block. A single output file
+is joined from these once they are complete.
 """
 
 import functools
@@ -22,7 +22,7 @@ import tensorflow as tf
 from albert_tf import files, folders
 from albert_tf.data_prep.corpus import documents, shards
 from albert_tf.data_prep.corpus.shards import Shard, Workers
-from albert_tf.errors import UserError, find_sentence, require
+from albert_tf.errors import UserError, assertion_message, require
 from albert_tf.export import export_source, saved_model
 from albert_tf.export.export_config import SourceConfig
 from albert_tf.kinds import text_data, token_lengths
@@ -37,10 +37,10 @@ _EMBEDDING = "embedding"
 
 
 def predict_to_file(model: str, output: str, *, workers: Workers, **arguments: Any) -> None:
-    """Writes the predictions of all files to one, in their order; other arguments as of `predict`.
+    """Writes the predictions for all files to one file, in order; arguments as in `predict`.
 
-    A table (.csv, .tsv) has the columns of the input, which is a table, too, or lines of text, and
-    those of the predictions. Until it is complete, `OUTPUT.parts` holds what is done.
+    A table (.csv, .tsv) has the columns of the input, which must be a table or lines of text, and
+    the columns of the predictions. Until it is complete, `OUTPUT.parts` holds the finished parts.
 
     Raises `UserError` as `predict` does, or if the file already exists.
     """
@@ -50,9 +50,9 @@ def predict_to_file(model: str, output: str, *, workers: Workers, **arguments: A
         f"--output: {output} must end with .jsonl, .jsonl.gz, .csv or .tsv.",
     )
     require(
-        workers.num_tasks == 1, "--output is for one machine: with --num_tasks name --output_dir."
+        workers.num_tasks == 1, "--output is for one machine: with --num_tasks, use --output_dir."
     )
-    require(not arguments["vectors"], "--vectors makes several files: name --output_dir.")
+    require(not arguments["vectors"], "--vectors writes several files: use --output_dir.")
     paths = documents.expand_inputs(arguments["input_files"], input_rows.READ_WHOLE)
     if is_table:
         output_files.check_table(output, paths)
@@ -60,9 +60,9 @@ def predict_to_file(model: str, output: str, *, workers: Workers, **arguments: A
     if tf.io.gfile.exists(output):
         require(
             tf.io.gfile.exists(folder),
-            f"--output: {output} already exists. Remove it, or name another file.",
+            f"--output: {output} already exists. Remove it, or use another file.",
         )
-        # Only a run that was killed after its last step leaves both.
+        # Both exist only if a run was killed after its last step.
         with folders.locking(folder):
             tf.io.gfile.rmtree(folder)
         print(f"{output} is complete.")
@@ -96,24 +96,24 @@ def predict(
     which: str = BEST,
     finish: Callable[[WorkFolder], None] = lambda _: None,
 ) -> int | None:
-    """Writes `predictions-FFFFF-BBBBB.jsonl` of each file and block, or completes them.
+    """Writes `predictions-FFFFF-BBBBB.jsonl` for each file and block, or completes them.
 
     Args:
-        model: folder of an export, or of one of its versions, or a checkpoint of any format.
-        input_files: patterns of .jsonl, .parquet, .csv, .tsv or .json files with the inputs of the
-            model as fields and perhaps an `id`, or of files with a text in each line.
-        batch_size: rows that the model takes at once.
-        vectors: whether the embeddings of a block are a .npy file next to the file of its rows.
-        columns: names of fields, by the flag that gives them. Of a table, those of the run that
-            trained the model hold, else the text is the one column that has several words.
-        kind, labels: of a checkpoint that does not say them.
-        which: checkpoint of a run.
+        model: the folder of an export or of one of its versions, or a checkpoint in any format.
+        input_files: patterns of .jsonl, .parquet, .csv, .tsv or .json files with the model's inputs
+            as fields and optionally an `id`, or of files with one text per line.
+        batch_size: rows per batch.
+        vectors: whether the embeddings of a block go to a .npy file next to the file of its rows.
+        columns: names of fields, by the flag that sets them. For a table, the default is the
+            columns of the training run, otherwise the only column with several words.
+        kind, labels: for a checkpoint that does not say them.
+        which: the checkpoint of a run.
         finish: called with the folder when all files are done.
 
     Returns:
-        The number of rows; None if other machines have not done their files yet.
+        The number of rows; None if other machines are not done.
 
-    Raises `UserError` for bad input; a folder of other input, or of another model or form.
+    Raises `UserError` for bad input, or a folder with other input, another model or format.
     """
     if kind is None and vectors:
         kind = "sentence_embedding"
@@ -136,7 +136,7 @@ def predict(
         is_alone = workers.num_processes == 1 and not workers.runner
         predictor = load(source, loaded) if is_alone else None
         _, _, config = loaded or saved_model.read_assets(version or "") or (None, None, None)
-        del loaded  # the weights are in the model, or each process reads them itself
+        del loaded  # the model has the weights, or each process reads them itself
         arguments = (folder, source, paths, batch_size, vectors, columns, predictor)
         blocks = shards.run(folder, make_predict, arguments, sizes, workers, options, shares=shares)
         if blocks is None:
@@ -150,7 +150,7 @@ def predict(
 
 
 def identify(source: SourceConfig, loaded: Loaded | None) -> str:
-    """Returns a hash: of an export of its graph and of the index of its variables."""
+    """Returns a hash; for an export, of its graph and the index of its variables."""
     digest = hashlib.sha256()
     if loaded is None:
         for name in ("saved_model.pb", "variables/variables.index"):
@@ -175,21 +175,21 @@ def make_predict(
     columns: Columns,
     predictor: Predictor | None = None,
 ) -> shards.Work:
-    """Returns `predict_share(source, share, shares)`, which writes the predictions of a file.
+    """Returns `predict_share(source, share, shares)`, which writes the predictions for a file.
 
-    Of `shares` of a file, share k predicts the blocks k, k + shares and so on. Without the model it
-    is loaded of the source.
+    Share k of `shares` predicts the blocks k, k + shares and so on. Without a model, it is loaded
+    from the source.
     """
     loaded = predictor or load(source)
     require(
         loaded.gives_vectors or not vectors,
-        "--vectors is for models of sentence_embedding, which give one vector for a text: "
-        f"{source.checkpoint} gives none. Leave it out.",
+        "--vectors is for sentence_embedding models, which give one embedding per text: "
+        f"{source.checkpoint} does not. Leave it out.",
     )
     for flag in columns:
         require(
             flag in [input_rows.FLAGS[name] for name in ("id", *loaded.inputs)],
-            f"--{flag}: the model takes {', '.join(loaded.inputs)} alone. Leave it out.",
+            f"--{flag}: the model only has the inputs {', '.join(loaded.inputs)}. Leave it out.",
         )
 
     def predict_share(source: int, share: int, shares: int) -> Iterator[Shard]:
@@ -218,22 +218,22 @@ def make_predict(
 
 
 def _write_block(target: str, answers: Sequence[dict[str, Any]], vectors: bool) -> None:
-    """Writes the rows of a block, after their vectors: where the rows are, it is complete."""
+    """Writes the rows of a block after their embeddings: if the rows exist, it is complete."""
     if vectors:
         rows = np.array([answer.pop(_EMBEDDING) for answer in answers], np.float32)
         content = io.BytesIO()
         np.save(content, rows)
         files.write_bytes(target.removesuffix("jsonl") + "npy", content.getvalue())
-    # The id of a row may be a date of .parquet, say.
+    # The id of a row may be, for example, a date from .parquet.
     lines = "".join(json.dumps(x, ensure_ascii=False, default=str) + "\n" for x in answers)
-    # Halves of characters become what JSON has for them.
+    # Lone surrogates become JSON escapes.
     files.write_bytes(target, lines.encode(errors="backslashreplace"))
 
 
 def _predict_block(
     predictor: Predictor, path: str, rows: Sequence[Row], batch_size: int
 ) -> list[dict[str, Any]]:
-    """Returns the answers to rows, in their order; alike lengths are computed together."""
+    """Returns the answers to rows, in order; batches have similar lengths."""
     order = sorted(range(len(rows)), key=lambda k: len(str(rows[k].inputs)))
     answers: list[dict[str, Any]] = [{}] * len(rows)
     for begin in range(0, len(order), batch_size):
@@ -248,10 +248,10 @@ def _predict_block(
 
 
 def _explain(predictor: Predictor, path: str, rows: Sequence[Row]) -> UserError:
-    """Returns the error of the first row of a batch that the model refuses."""
+    """Returns the error for the first row in a batch that the model refuses."""
     for row in rows:
         try:
             predictor([row.inputs])
         except tf.errors.InvalidArgumentError as error:
-            return UserError(f"{path}, row {row.number}: {find_sentence(error)}")
+            return UserError(f"{path}, row {row.number}: {assertion_message(error)}")
     return UserError(f"{path}, rows {rows[0].number} to {rows[-1].number} do not go together.")

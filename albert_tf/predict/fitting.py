@@ -1,4 +1,4 @@
-"""Fine-tunes a model in memory as bin/run_finetuning does: what `LoadedModel.fit` calls."""
+"""Fine-tunes a model in memory like bin/run_finetuning, for `LoadedModel.fit`."""
 
 import contextlib
 import json
@@ -32,7 +32,7 @@ Labels = Sequence[Any] | None
 
 
 class Model(NamedTuple):
-    """A model to train: what returns its present weights, its task if any, and its config."""
+    """A model to train: a function for its current weights, its task if any, and its config."""
 
     read_weights: Callable[[], ModelCheckpoint]
     task: Task | None
@@ -52,11 +52,11 @@ def fit(
 ) -> tuple[str, dict[str, float]]:
     """Trains in `folder`, or resumes there; returns the folder of the run and its scores on dev.
 
-    Arguments and errors are those of `LoadedModel.fit`. Raises `KeyboardInterrupt` if a signal
-    ended the run.
+    Arguments and errors are as in `LoadedModel.fit`. Raises `KeyboardInterrupt` if a signal ended
+    the run.
     """
     is_pair = dev is None or (isinstance(dev, tuple) and len(dev) == 2)
-    require(is_pair, "dev: give a tuple of inputs and labels.")
+    require(is_pair, "dev: pass a tuple of inputs and labels.")
     tables = {"train": (inputs, labels), **({"dev": dev} if dev else {})}
     paths = {split: os.path.join(folder, f"{split}.jsonl") for split in tables}
     for split, (texts, given) in tables.items():
@@ -70,7 +70,7 @@ def fit(
         or known is not None
         or kind != task_table.DEFAULT_KIND
         or len(_list_names(values)) != 1,
-        "labels: all are the same. Give inputs of two labels or more.",
+        "labels: all are the same. Pass inputs with at least two labels.",
     )
     data = DataArguments(source=DataSource(columns=columns), kind=kind, labels=known or ())
     overrides = ConfigOverrides(
@@ -94,11 +94,11 @@ def fit(
 def _choose_task(
     model: Model, labels: Sequence[Any], kind: str | None
 ) -> tuple[str, tuple[str, ...] | None]:
-    """Returns the kind of the task to learn, and the model's labels if they are the same."""
+    """Returns the kind of the task to learn, and the model's labels if it is the same task."""
     chosen, task = kind or _choose_kind(labels), model.task
     if not task:
         return chosen, None
-    if not kind and chosen == task_table.DEFAULT_KIND:  # of other kinds, names are labels, too
+    if not kind and chosen == task_table.DEFAULT_KIND:  # other kinds also have named labels
         chosen = task.kind.name
     is_same = chosen == task.kind.name and (
         not task.labels or {*task.labels} >= _list_names(labels)
@@ -107,7 +107,7 @@ def _choose_task(
 
 
 def _make_start(model: Model, folder: str, *, init_head: bool) -> Start:
-    """Writes the present weights for a run to start from.
+    """Writes the current weights for a run to start from.
 
     Raises `UserError` if the run in `folder` started from others.
     """
@@ -119,14 +119,14 @@ def _make_start(model: Model, folder: str, *, init_head: bool) -> Start:
     require(
         before.keys() == after.keys()
         and all(np.array_equal(x, before[name]) for name, x in after.items()),
-        f"{folder} has a run that started from other weights. Name another output_dir.",
+        f"{folder} has a run that started from other weights. Use another output_dir.",
     )
     return start
 
 
 @contextlib.contextmanager
 def _naming_arguments(paths: Mapping[str, str]) -> Iterator[None]:
-    """Within, a `UserError` names arguments of `fit`, not flags and the tables of `paths`."""
+    """Makes a `UserError` in its block mention arguments of `fit`, not flags and `paths`."""
     try:
         yield
     except UserError as error:
@@ -141,28 +141,28 @@ def _naming_arguments(paths: Mapping[str, str]) -> Iterator[None]:
 
 
 def _list_names(labels: Sequence[Any]) -> set[str]:
-    """Returns the names of all labels, of which an input may have several."""
+    """Returns the names of all labels; an input may have several."""
     return {str(x) for value in labels for x in (value if arguments.is_row(value) else [value])}
 
 
 def _choose_kind(labels: Sequence[Any]) -> str:
-    """Returns the kind of a task by its labels."""
+    """Infers the kind of a task from its labels."""
     if not labels:
         return "sentence_embedding"
     if all(map(arguments.is_row, labels)):
         return "multi_label"
     is_quantity = all(type(x) is float for x in labels) and are_quantities([*map(str, labels)])
     if is_quantity:
-        logging.info("labels: numbers, learnt as such. kind='classification' learns classes.")
+        logging.info("labels: learnt as numbers. kind='classification' learns classes.")
     return "regression" if is_quantity else task_table.DEFAULT_KIND
 
 
 def _write_table(
     path: str, inputs: Inputs, labels: Sequence[Any] | None, *, is_taught: bool
 ) -> Columns:
-    """Writes texts and their labels, if any, as JSON lines; returns the names of the columns."""
+    """Writes texts and their labels, if any, as JSON lines; returns the column names."""
     rows, values = arguments.as_tuples(inputs, None), arguments.as_list(labels)
-    require(bool(rows), "inputs: there are none. Give a list of texts, or of pairs.")
+    require(bool(rows), "inputs: there are none. Pass a list of texts or of pairs.")
     has_pairs = len(rows[0]) == 2
     require(
         has_pairs or is_taught or labels is not None,

@@ -1,4 +1,4 @@
-"""Reads the rows of files for a model: which field of a row is which input."""
+"""Reads the rows of files for a model, and maps their fields to its inputs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from albert_tf.kinds.tables.task_rows import Columns as TaskColumns
 
 TABLES = (".csv", ".tsv")
 READ_WHOLE = (*TABLES, ".json")
-# {input of a model, or the `id`: the flag that names the field of it}, as those of own data.
+# {input of a model, or `id`: the flag that sets its field}, the same flags as for own data.
 FLAGS = {
     "id": "id_column",
     **dict.fromkeys(("text", "passage", "context"), "text_column"),
@@ -18,14 +18,14 @@ FLAGS = {
     "options": "choice_columns",
 }
 
-# What a row has of them; of other inputs a text.
+# The type of these inputs in a row; other inputs are texts.
 _NOUNS = {"id": "id", "options": "list of texts"}
-# {name of a flag of `FLAGS`: the field, of options the fields}
+# {flag from `FLAGS`: its field, or fields for options}
 Columns = Mapping[str, str | Sequence[str]]
 
 
 class Row(NamedTuple):
-    """A row of a file: its number, its `id` or that number, and the inputs of the model."""
+    """A row of a file: its number, its `id` (default: the number), and the model's inputs."""
 
     number: int
     identity: dict[str, Any]
@@ -35,7 +35,7 @@ class Row(NamedTuple):
 def read_rows(
     path: str, fields: Sequence[str], on_progress: Callable[[int], Any]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (number of the row or line, {field: value}); see `corpus_files.read_objects`."""
+    """Yields (row or line number, {field: value}); see `corpus_files.read_objects`."""
     if corpus_files.find_type(path) not in READ_WHOLE:
         yield from corpus_files.read_objects(path, fields, on_progress)
         return
@@ -51,10 +51,10 @@ def list_parts(field: str | Sequence[str]) -> list[str]:
 def find_fields(
     path: str, names: Sequence[str], columns: Columns, trained: Columns
 ) -> dict[str, str | Sequence[str]]:
-    """Returns {input of the model, or `id`: its field}, or the fields of the options.
+    """Returns {input of the model, or `id`: its field, or fields for options}.
 
-    Where the user names no column, the column that trained the model is used, if the rows have it.
-    In a table without any of these names the only column of texts is used.
+    By default, the column that trained the model is used, if the rows have it. In a table without
+    any of these names, the only text column is used.
     """
     fields = {name: columns.get(FLAGS[name], name) for name in ("id", *names)}
     own = {name: x for name in names if (x := trained.get(FLAGS[name]))}
@@ -79,23 +79,23 @@ def find_fields(
 def read_row(
     path: str, number: int, row: Mapping[str, Any], fields: Mapping[str, str | Sequence[str]]
 ) -> Row:
-    """Returns a row whose inputs have the names that they have in the model.
+    """Returns a row with its inputs under the model's names.
 
-    Raises `UserError` unless each is a text, or the options a list of texts. An `id` may be
-    missing, but not a field that the user names for it.
+    Raises `UserError` unless each input is a text, or a list of texts for options. The `id` may be
+    missing, unless the user sets a field for it.
     """
     where = f"{path}, row {number}"
     identity: dict[str, Any] = {"row": number}
     inputs: dict[str, Any] = {}
     for name, field in fields.items():
-        noun, use = _NOUNS.get(name, "text"), "" if name == "id" else ", which the model takes"
+        noun, use = _NOUNS.get(name, "text"), "" if name == "id" else ", which the model needs"
         missing = [part for part in list_parts(field) if part not in row]
         if missing and field == "id":
             continue
         if missing:
             known = f" It has {', '.join(row)}." if row else ""
             raise UserError(
-                f"{where}: it has no {noun} {missing[0]!r}{use}. Name the field of it with "
+                f"{where} has no {noun} {missing[0]!r}{use}. Set its field with "
                 f"--{FLAGS[name]}.{known}"
             )
         value = row[field] if isinstance(field, str) else [row[part] for part in field]
@@ -106,7 +106,7 @@ def read_row(
         require(
             isinstance(value, list) == (name == "options")
             and all(isinstance(text, str) for text in texts),
-            f"{where}: it has no {noun} {field!r}{use}.",
+            f"{where} has no {noun} {field!r}{use}.",
         )
         texts = [_replace_surrogates(text) for text in texts]
         inputs[name] = texts if name == "options" else texts[0]
@@ -114,5 +114,5 @@ def read_row(
 
 
 def _replace_surrogates(text: str) -> str:
-    """JSON can write half of a character, which TensorFlow does not take."""
+    """Replaces lone surrogates, which JSON can hold but TensorFlow refuses."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,4 +1,4 @@
-"""A trained model in memory that takes texts: what `albert_tf.load` returns."""
+"""A trained model in memory for texts: what `albert_tf.load` returns."""
 
 import json
 import os
@@ -37,7 +37,7 @@ from albert_tf.train_config import DTYPES, POOLINGS, FinetuneConfig
 
 
 class Guess(NamedTuple):
-    """One piece for one [MASK], and its probability."""
+    """One token for one [MASK], and its probability."""
 
     piece: str
     probability: float
@@ -49,9 +49,9 @@ class LoadedModel:
 
     Attributes:
         checkpoint: the weights as read, their source and their vocabulary.
-        model: the Keras model: `AlbertForTask` of a fine-tuned checkpoint, `AlbertForPretraining`
-            of one with the masked-LM head, otherwise `Albert`.
-        task: of a fine-tuned model, else None.
+        model: the Keras model: `AlbertForTask` for a fine-tuned checkpoint, `AlbertForPretraining`
+            for a checkpoint with the masked-LM head, otherwise `Albert`.
+        task: the task of a fine-tuned model, otherwise None.
         run_config: lengths of the inputs and options of the task.
     """
 
@@ -76,12 +76,12 @@ class LoadedModel:
 
     @property
     def is_masked_lm(self) -> bool:
-        """Tells whether the model guesses the words behind [MASK]."""
+        """Whether the model guesses words for [MASK]."""
         return isinstance(self.model, AlbertForPretraining)
 
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
-        """The tokenizer of the vocabulary; None if there is none beside the checkpoint."""
+        """The tokenizer; None if there is no vocabulary next to the checkpoint."""
         return model_checkpoint.load_tokenizer(self.checkpoint)
 
     @property
@@ -92,14 +92,14 @@ class LoadedModel:
     def embed(
         self, texts: Texts, *, pooling: str | None = None, normalize: bool | None = None
     ) -> np.ndarray:
-        """Returns a vector for each text: [N, D] float32.
+        """Returns the embedding of each text: [N, D] float32.
 
-        `pooling` is `mean`, over the tokens of a text, `cls`, the first token, or `pooler`, the
-        first token through the pooler; by default as the model was trained, else `mean`. With
-        `normalize` vectors have length 1, by default if a folder of sentence-transformers says so.
-        A text that is too long loses its end. Raises `UserError` for a text that is no string, an
-        unknown pooling, or a checkpoint without vocabulary or without the weights that pooling
-        needs.
+        `pooling` is `mean` over the tokens of a text, `cls`, the first token, or `pooler`, the
+        first token through the pooler; by default as the model was trained, otherwise `mean`. With
+        `normalize`, embeddings have length 1; the default is the setting of a
+        sentence-transformers folder, otherwise False. Texts that are too long are truncated. Raises
+        `UserError` for a text that is not a string, an unknown pooling, or a checkpoint without a
+        vocabulary or the weights that pooling needs.
         """
         pooling = self.run_config.pooling if pooling is None else pooling
         if normalize is None:
@@ -120,34 +120,34 @@ class LoadedModel:
     def search(
         self, queries: Texts, texts: Iterable[str], *, top_k: int = 5
     ) -> list[list[search.Match]]:
-        """Returns for each query the `top_k` likest texts, best first: (score, row, text).
+        """Returns the `top_k` most similar texts for each query, best first: (score, row, text).
 
-        The score is the cosine of the vectors of `embed`. `texts` may be more than fit the memory:
-        they are read once.
+        The score is the cosine of the embeddings from `embed`. `texts` are read only once, and need
+        not fit into memory.
         """
         rows = [text for (text,) in arguments.as_tuples(queries, 1)]
         return search.search(self.embed, rows, texts, top_k)
 
     def fill_mask(self, texts: Texts, *, top_k: int = 5) -> list[list[list[Guess]]]:
-        """Returns for each text, and each [MASK] in it, the `top_k` likeliest pieces, best first.
+        """Returns the `top_k` most likely tokens for each [MASK] in each text, best first.
 
-        Raises `UserError` if the model has no masked-LM head, a text has no [MASK], or it is too
+        Raises `UserError` if the model has no masked-LM head, or a text has no [MASK] or is too
         long for the model.
         """
         require(top_k >= 1, "top_k must be at least 1.")
         if not self.is_masked_lm:
             raise UserError(
                 f"{self.checkpoint.source} has no masked-LM head, which guesses need. "
-                "Take a pre-trained checkpoint."
+                "Use a pre-trained checkpoint."
             )
         rows, tokenizer = arguments.as_tuples(texts, 1), self._require_tokenizer()
         longest = self.config.max_position_embeddings
         for (text,) in rows:
             ids = tokenizer.encode_with_masks(text)
             if tokenizer.mask_id not in ids:
-                raise UserError(f"no [MASK] in {text!r}. Put [MASK] where a word is to be guessed.")
+                raise UserError(f"no [MASK] in {text!r}. Put [MASK] in place of a word.")
             if (size := len(ids) + features.NUM_TEXT_TOKENS) > longest:
-                raise UserError(f"a text of {size} tokens is over {longest}. Shorten it.")
+                raise UserError(f"a text has {size} tokens, more than {longest}. Shorten it.")
         if not rows:
             return []
         config = replace(self.run_config, max_seq_length=longest)
@@ -158,22 +158,22 @@ class LoadedModel:
         ]
 
     def predict(self, inputs: Inputs) -> list[Prediction]:
-        """Predicts with the head of the task; one prediction for each input.
+        """Predicts with the task head; one prediction for each input.
 
         Args:
-            inputs: by kind of task: a text, or a pair of texts, for classification, several labels
-                and regression; a text for tags of words, of any length;
-                a passage and an ending for each choice for multiple choice (a question is the
-                beginning of its endings); a question and a context for answers.
+            inputs: depends on the kind of task: a text or a pair of texts for classification,
+                multi-label and regression; a text of any length for token classification; a
+                passage and an ending per choice for multiple choice (endings start with the
+                question); a question and a context for question answering.
 
         Returns:
             The predictions of `albert_tf.tasks.predictions`: {"prediction": label,
             "probabilities": [C numbers]}, {"prediction": number}, {"prediction": text, "nbest"}, or
-            {"prediction": [{"text", "type", "start", "end", "score"}]} of tagged spans. A model
-            with a head after each layer adds "num_layers", how many layers ran.
+            {"prediction": [{"text", "type", "start", "end", "score"}]} for tagged spans. A model
+            with early exit adds "num_layers", how many layers ran.
 
         Raises:
-            UserError: the model has no head of a task, or an input does not fit it.
+            UserError: the model has no task head, or an input does not fit the task.
         """
         task = self._require_task()
         rows = arguments.as_tuples(inputs, task.kind.data.count_texts(task))
@@ -187,11 +187,11 @@ class LoadedModel:
         return predictions
 
     def encode(self, inputs: Inputs) -> dict[str, np.ndarray]:
-        """Returns the ids that the Keras model takes, for its `fit`, `predict` and `evaluate`.
+        """Returns ids for the Keras model's `fit`, `predict` and `evaluate`.
 
-        Inputs are texts or pairs of texts, of multiple choice as in `predict`. `input_ids`,
-        `input_mask` and `segment_ids` are [N, S] int32, of multiple choice [N, C * S]; S is
-        `run_config.max_seq_length`, and texts that are too long lose their ends.
+        Inputs are texts or pairs of texts; for multiple choice, as in `predict`. `input_ids`,
+        `input_mask` and `segment_ids` are [N, S] int32, or [N, C * S] for multiple choice; S is
+        `run_config.max_seq_length`. Texts that are too long are truncated.
         """
         kind = self.task.kind if self.task else task_table.KINDS[task_table.DEFAULT_KIND]
         if kind.data.window_noun:
@@ -200,7 +200,7 @@ class LoadedModel:
             )
         number = kind.data.count_texts(self.task) if self.task else None
         rows = arguments.as_tuples(inputs, number)
-        stand_in = ("",) * (number or 1)  # gives the shape where there are no rows
+        stand_in = ("",) * (number or 1)  # gives the shape if there are no rows
         labels = self.task.labels if self.task else ()
         records = self._answering(kind.name, labels=labels).encode(rows or [stand_in])
         batch = records.make_batch(slice(None))
@@ -219,25 +219,25 @@ class LoadedModel:
         epochs: float = FinetuneConfig.num_train_epochs,
         **changes: Any,
     ) -> dict[str, float]:
-        """Fine-tunes the model as bin/run_finetuning does, and returns its scores on dev.
+        """Fine-tunes the model like bin/run_finetuning, and returns its dev scores.
 
         Args:
             inputs: texts, or pairs of texts.
-            labels: a name or a whole number each, for classification; floats, for regression,
-                unless all are whole and few are different; a list of names each, for several
-                labels; none of pairs whose vectors are to be alike.
+            labels: a name or an integer per input, for classification; floats, for regression,
+                unless all are integers with few different values; a list of names per input, for
+                multi-label; None for pairs whose embeddings should be similar.
             dev: inputs and labels to evaluate after each epoch; by default a tenth is held out.
-            kind: of the task, if the labels do not tell.
-            teacher: a fine-tuned model, or its path, whose answers are learnt, too; the label of an
-                input may then be None.
-            output_dir: folder of the run, which the same call resumes; by default a temporary one.
+            kind: the kind of task, if the labels do not determine it.
+            teacher: a fine-tuned model, or its path, to learn from as well; then labels may be
+                None.
+            output_dir: the folder of the run, which the same call resumes; default: temporary.
             epochs: passes over the inputs.
             changes: fields of `FinetuneConfig`, such as `learning_rate` or `train_batch_size`.
 
         Raises:
-            UserError: the inputs and labels do not fit each other, or the kind.
+            UserError: the inputs and labels do not fit each other or the kind.
         """
-        from albert_tf.predict import fitting  # training takes long to import
+        from albert_tf.predict import fitting  # slow to import
 
         if output_dir is None:
             self._folder = tempfile.TemporaryDirectory(prefix="albert-fit-")
@@ -256,15 +256,15 @@ class LoadedModel:
         return scores
 
     def as_teacher(self, kind: str = task_table.DEFAULT_KIND) -> Teacher:
-        """Returns what another model learns from: any model gives vectors, for a task of those.
+        """Returns this model as a teacher; any model can teach embeddings.
 
-        Raises `UserError` for another kind of task unless it is fine-tuned.
+        Raises `UserError` for other kinds of tasks unless it is fine-tuned.
         """
         from albert_tf.predict import bulk_prediction
 
         require(
             "TF_CONFIG" not in os.environ,
-            "--teacher is not for several workers: write its answers with bin/predict, and name "
+            "--teacher is not for several workers: write its answers with bin/predict, and pass "
             "their columns with --teacher_columns.",
         )
         known, checkpoint = task_table.KINDS.get(kind), self.snapshot()
@@ -282,15 +282,15 @@ class LoadedModel:
         return Teacher(checkpoint.source, identity, task, answer)
 
     def evaluate(self, inputs: Inputs, labels: Sequence[Any]) -> dict[str, float]:
-        """Returns the scores of the predictions of labelled inputs, as `fit` takes them.
+        """Returns the scores on labelled inputs, with arguments as in `fit`.
 
-        Raises `UserError` if the model is not fine-tuned, or a label is none of its task.
+        Raises `UserError` if the model is not fine-tuned, or its task lacks a label.
         """
         from albert_tf.tasks import predictions
 
         predicted, task = self.predict(inputs), self._require_task()
         if task.kind.data.window_noun:
-            raise UserError(f"evaluate is not for {task.kind}: take bin/run_finetuning.")
+            raise UserError(f"evaluate is not for {task.kind}: use bin/run_finetuning.")
         values = arguments.as_list(labels)
         require(len(values) == len(predicted), f"{len(values)} labels for {len(predicted)} inputs.")
         gold = [
@@ -301,15 +301,15 @@ class LoadedModel:
         return predictions.score(task, gold, by_id)
 
     def save(self, folder: str) -> None:
-        """Writes the model, with its present weights, into a new folder, which `load` reads.
+        """Writes the model, with its current weights, into a new folder for `load` or the programs.
 
-        So do the programs: it holds the vocabulary, and of a fine-tuned model its task and scores.
+        It includes the vocabulary and, for a fine-tuned model, the task and its scores.
         """
         folders.refuse_existing(folder)
         formats.write_folder(self.snapshot(), folder)
 
     def snapshot(self) -> ModelCheckpoint:
-        """Returns the checkpoint with the weights that the model has now."""
+        """Returns the checkpoint with the model's current weights."""
         variables = weight_names.weights_by_name(self.model)
         weights = {
             name: variables[name].numpy() if name in variables else weight
@@ -330,9 +330,9 @@ class LoadedModel:
     def with_head(
         self, kind: str = task_table.DEFAULT_KIND, labels: Sequence[str] = ()
     ) -> "LoadedModel":
-        """Returns a model with this encoder and a new head, to be trained with Keras's `fit`.
+        """Returns a model with this encoder and a new head, for training with Keras's `fit`.
 
-        It computes in the same dtype policy.
+        It has the same dtype policy.
         `kind` is `classification` or `multiple_choice`, with a list of `labels` in the order of
         their ids, `multi_label`, or `regression`. The targets are {"logits": [N] ids, numbers, or
         [N, C] 0 and 1 of several labels}.
@@ -360,7 +360,7 @@ class LoadedModel:
         top_k: int | None = None,
         text: bool = True,
     ) -> str:
-        """Writes the model, with its present weights, as the next version in the folder `to`.
+        """Writes the model, with its current weights, as the next version in the folder `to`.
 
         The options are the flags of bin/export_saved_model. Returns the folder of the SavedModel.
         """
@@ -379,38 +379,40 @@ class LoadedModel:
         return model_versions.write(exported, to)
 
     def _require_task(self) -> Task:
-        """Returns the task; `UserError` unless the model has the head of one, with predictions."""
+        """Returns the task; `UserError` unless the model has a task head with predictions."""
         if self.task is None:
             heads = weight_names.list_shapes(self.config, *TASK_HEADS)
             if heads.keys() & self.checkpoint.weights.keys():
                 raise UserError(
-                    f"{self.checkpoint.source} has the head of a task and does not say which, nor "
-                    "its labels. Give them: --kind and --labels, or load(..., task=make_own(kind, "
+                    f"{self.checkpoint.source} has a task head but does not say the task or "
+                    "its labels. Pass them: --kind and --labels, or load(..., task=make_own(kind, "
                     "labels))."
                 )
             raise UserError(
                 f"{self.checkpoint.source} is not fine-tuned. Fine-tune it (bin/run_finetuning, or "
-                "fit), or ask it for a [MASK] in the text (fill_mask) or for vectors (--vectors, "
-                "embed)."
+                "fit), or use it for a [MASK] in the text (fill_mask) or for embeddings "
+                "(--vectors, embed)."
             )
         if self.task.kind.answer.gives_vectors:
-            raise UserError(f"{self.checkpoint.source} gives vectors, no predictions: use embed.")
+            raise UserError(
+                f"{self.checkpoint.source} gives embeddings, not predictions: use embed."
+            )
         return self.task
 
     def _require_tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
             raise UserError(
-                f"{self.checkpoint.source} has no vocabulary beside it: load it with vocabulary=."
+                f"{self.checkpoint.source} has no vocabulary next to it: pass vocabulary= to load."
             )
         return self.tokenizer
 
     @cached_property
     def _networks(self) -> list[TextNetwork]:
-        """Holds the networks of `_answering`, whose graphs are traced once."""
+        """The networks of `_answering`, whose graphs are traced once."""
         return []
 
     def _answering(self, kind: str, **choices: Any) -> TextNetwork:
-        """Returns the network that answers texts; `choices` are of `model_kinds.Options`."""
+        """Returns the network that answers texts; `choices` are fields of `model_kinds.Options`."""
         options = Options(kind=kind, **{"run_config": self.run_config, **choices})
         for network in self._networks:
             if network.model.options == options and network.model.network is self.model:
@@ -421,7 +423,7 @@ class LoadedModel:
         return self._networks[-1]
 
     def _warn(self, records: Records) -> None:
-        """Warns of texts that lose their ends."""
+        """Warns about truncated texts."""
         token_lengths.warn_of_losses(records.counts, len(records.lines), self.run_config)
 
 
@@ -433,19 +435,19 @@ def load(
     which: str = BEST,
     **overrides: Any,
 ) -> LoadedModel:
-    """Loads a checkpoint of any format: of a run, a converted folder, Google's, of TensorFlow Hub
-    or of Hugging Face.
+    """Loads a checkpoint in any format: a run, a converted folder, or a checkpoint from Google,
+    TensorFlow Hub or Hugging Face.
 
     Args:
-        path: folder, prefix, archive, URL or name of a Hugging Face repository (OWNER/NAME), as
-            bin/convert_checkpoint takes.
-        task: of a fine-tuned checkpoint that is not of a run, which knows its task; the name of a
-            published one, or what `task_table.make_own` returns.
-        vocabulary: folder of the vocabulary, if it is not beside the checkpoint.
-        which: checkpoint of a run: `best` (the newest, if none was evaluated) or `newest`.
-        overrides: values that replace those of the run's `FinetuneConfig`: `max_seq_length`, or
-            `dtype`, `float32` or `mixed_bfloat16`: by default Keras's global policy, whatever the
-            run was trained in.
+        path: a folder, prefix, archive, URL or Hugging Face repository (OWNER/NAME), as for
+            bin/convert_checkpoint.
+        task: for a fine-tuned checkpoint without a run: the name of a published task, or the result
+            of `task_table.make_own`. A run knows its task.
+        vocabulary: the vocabulary folder, if it is not next to the checkpoint.
+        which: the checkpoint of a run: `best` (the newest, if none was evaluated) or `newest`.
+        overrides: fields of the run's `FinetuneConfig` to replace, such as `max_seq_length`, or
+            `dtype` (`float32` or `mixed_bfloat16`; default: Keras's global policy, whatever the
+            run was trained in).
 
     Raises:
         UserError: there is no checkpoint, it is damaged, or it lacks weights.
@@ -453,7 +455,7 @@ def load(
     task = task_table.get(task) if isinstance(task, str) else task
     checkpoint = formats.read(os.fspath(path), which=which)
     if vocabulary is not None:
-        tokenization.load(vocabulary)  # refuses a folder without a vocabulary
+        tokenization.load(vocabulary)  # raises for a folder without a vocabulary
         checkpoint = replace(checkpoint, vocabulary=tokenization.read_files(vocabulary))
         checkpoint = model_checkpoint.trim_vocabulary(checkpoint)
     changes = (f"{name}={json.dumps(value)}" for name, value in overrides.items())
@@ -464,7 +466,7 @@ def load(
     )
     own_dtype = () if "dtype" in overrides else (f"dtype={policy}",)
     task, config = export_source.configure(checkpoint, task, [*own_dtype, *changes])
-    checkpoint = replace(checkpoint, config=config.albert)  # with the user's changes
+    checkpoint = replace(checkpoint, config=config.albert)  # has the user's changes
     kind = task.kind if task else None
     token_lengths.check(config, kind)
     model: keras.Model

@@ -1,8 +1,8 @@
-"""Scores minimal pairs: does the model find the correct sentence likelier than its twin?
+"""Scores minimal pairs: does the model prefer the correct sentence?
 
-A sentence is scored by its pseudo-log-likelihood (Salazar et al. 2020): each piece is masked in
-turn, and the log-probabilities of the pieces at their masks are summed. The pieces of the same word
-to the right of it are masked, too (Kauf and Ivanova 2023): else they give long words away.
+A sentence is scored by its pseudo-log-likelihood (Salazar et al. 2020): each token is masked in
+turn, and the log probabilities of the tokens at their masks are summed. Later tokens of the same
+word are also masked (Kauf and Ivanova 2023): otherwise they give long words away.
 """
 
 import functools
@@ -25,7 +25,7 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import PAIR_RULES
 
 _GOOD, _BAD = "sentence_good", "sentence_bad"
-# The groups by which accuracies are reported, and the field of a row that names its group.
+# {group for which accuracies are reported: the field of a row with its name}
 _GROUPS = {"field": "field", "phenomenon": "linguistics_term", "paradigm": "UID"}
 _BATCH_TOKENS = 8192
 
@@ -39,11 +39,11 @@ class Pair(NamedTuple):
 
 
 def read(patterns: Sequence[str], max_pairs: int | None = None) -> list[Pair]:
-    """Returns the pairs of .jsonl files, or of folders of them, as BLiMP has them; none of none.
+    """Returns the pairs in .jsonl files or folders of them, in BLiMP's form.
 
-    A row has `sentence_good` and `sentence_bad`. It may have `field`, `linguistics_term` and `UID`,
-    which name its groups; by default its paradigm is the file. With `max_pairs` each paradigm is a
-    random sample of that many.
+    A row has `sentence_good` and `sentence_bad`. Optional `field`, `linguistics_term` and `UID`
+    name its groups; the default paradigm is the file. With `max_pairs`, each paradigm is a random
+    sample of at most this many pairs.
 
     Raises `UserError` if there are no pairs, or a row lacks a sentence.
     """
@@ -54,7 +54,7 @@ def read(patterns: Sequence[str], max_pairs: int | None = None) -> list[Pair]:
     for path in files.expand(folders, "--minimal_pairs"):
         require(
             corpus_files.is_table(path),
-            f"--minimal_pairs: {path} is no .jsonl file of pairs. Name one, or a folder of them.",
+            f"--minimal_pairs: {path} is not a .jsonl file. Pass .jsonl files or a folder of them.",
         )
         name = os.path.basename(path).split(".")[0]
         fields = [_GOOD, _BAD, *_GROUPS.values()]
@@ -62,7 +62,7 @@ def read(patterns: Sequence[str], max_pairs: int | None = None) -> list[Pair]:
             for field in (_GOOD, _BAD):
                 text = row.get(field)
                 if not isinstance(text, str) or not text.strip():
-                    raise UserError(f"{path}, row {number}: it has no text {field!r}. Add it.")
+                    raise UserError(f"{path}, row {number} has no text {field!r}. Add it.")
             groups = tuple(str(row.get(field, name)) for field in _GROUPS.values())
             paradigms.setdefault(groups, []).append(Pair(row[_GOOD], row[_BAD], groups))
     require(bool(paradigms), f"--minimal_pairs: {', '.join(patterns)} holds no pairs.")
@@ -84,17 +84,19 @@ def evaluate_checkpoint(
     rule: str = PAIR_RULES[0],
     by_layer: bool = False,
 ) -> dict[str, Any]:
-    """Returns {"checkpoint": its prefix, "minimal_pairs": see `evaluate`}; computes in float32.
+    """Returns {"checkpoint": prefix, "minimal_pairs": see `evaluate`}; computes in float32.
 
-    With `by_layer` "minimal_pairs" has "by_layer", too: {"accuracy": a list}, of the head that
-    reads what each layer gives.
+    With `by_layer`, "minimal_pairs" also has "by_layer": {"accuracy": a list}, with the head
+    applied to the output of each layer.
 
     Raises `UserError` if the checkpoint has no masked-LM head or no vocabulary.
     """
     loaded = loaded_model.load(path, which=which)
     if not isinstance(loaded.model, AlbertForPretraining) or loaded.tokenizer is None:
         lack = "vocabulary" if loaded.tokenizer is None else "masked-LM head"
-        raise UserError(f"{path} has no {lack}, which --minimal_pairs needs. Take another.")
+        raise UserError(
+            f"{path} has no {lack}, which --minimal_pairs needs. Use another checkpoint."
+        )
     compute = functools.partial(evaluate, loaded.model, loaded.tokenizer, pairs, rule=rule)
     results = compute()
     if by_layer:
@@ -105,7 +107,7 @@ def evaluate_checkpoint(
 
 
 def describe(results: Mapping[str, Any]) -> str:
-    """Returns lines for the terminal: the accuracy in all, of each field and each phenomenon."""
+    """Returns lines for the terminal: the accuracy in total, by field and by phenomenon."""
     rows = [("minimal pairs", results)]
     rows += [row for group in ("field", "phenomenon") for row in results[group].items()]
     return "\n".join(
@@ -123,10 +125,10 @@ def evaluate(
     rule: str = PAIR_RULES[0],
     num_blocks: int | None = None,
 ) -> dict[str, Any]:
-    """Returns the accuracy of a model, or of its first blocks, on pairs, in all and by group.
+    """Returns the accuracy of a model, or of its first blocks, on pairs, in total and by group.
 
-    A pair counts 1 if the score of its good sentence is the higher one, and a half if both are
-    equal. Intervals are 95 % bootstrap intervals over the pairs.
+    A pair counts 1 if its good sentence has the higher score, and one half if both are equal.
+    Intervals are 95 % bootstrap intervals over the pairs.
 
     Returns:
         {"accuracy", "interval": [low, high], "num_pairs", "rule", "field": {name: {"accuracy",
@@ -155,9 +157,9 @@ def score(
 ) -> np.ndarray:
     """Returns the pseudo-log-likelihood of each sentence, in nats: [N] float64.
 
-    Sentences of the same ids are computed once: they have one score, whatever their batches.
+    Sentences with the same ids are computed once, so that they have the same score.
 
-    Raises `UserError` if a sentence is too long for the model, or has no piece.
+    Raises `UserError` if a sentence is too long for the model, or has no tokens.
     """
     all_ids = [tuple(ids) for ids in tokenizer.encode_batch(sentences)]
     longest = model.albert.config.max_position_embeddings - 2
@@ -192,7 +194,7 @@ def _make_compute(model: AlbertForPretraining, num_blocks: int | None) -> Callab
         batch = {features.INPUT_IDS: ids, features.MASKED_LM_POSITIONS: positions}
         outputs = model(batch, num_blocks=num_blocks)
         logits = tf.cast(outputs["masked_lm_logits"][:, 0], tf.float32)
-        # Twice as fast as TensorFlow's cross entropy, which computes a gradient, too.
+        # Twice as fast as TensorFlow's cross entropy, which also computes a gradient.
         return tf.gather(logits, targets, batch_dims=1) - tf.reduce_logsumexp(logits, axis=1)
 
     return compute
@@ -201,9 +203,9 @@ def _make_compute(model: AlbertForPretraining, num_blocks: int | None) -> Callab
 def _make_batches(
     encoded: Sequence[Sequence[int]], lengths: np.ndarray, tokenizer: Tokenizer, rule: str
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yields (sentences [R], ids [R, S], positions [R, 1], targets [R]): a row for each mask.
+    """Yields (sentences [R], ids [R, S], positions [R, 1], targets [R]): one row per mask.
 
-    Sentences of one length are batched, so that nothing is padded.
+    Batches have sentences of equal length, without padding.
     """
     for length in np.unique(lengths):
         equal = np.flatnonzero(lengths == length)
@@ -215,7 +217,7 @@ def _make_batches(
             if rule == "within_word":
                 words = np.cumsum(tokenizer.is_word_start[ids], axis=1)
                 is_same = words[:, :, np.newaxis] == words[:, np.newaxis]
-                masked = np.triu(is_same)  # [N, L, L]: the row of a mask, the pieces it hides
+                masked = np.triu(is_same)  # [N, L, L]: for each masked token, the hidden tokens
             rows = np.where(masked, tokenizer.mask_id, ids[:, np.newaxis])
             rows = np.pad(rows, [(0, 0), (0, 0), (1, 1)])
             rows[..., 0], rows[..., -1] = tokenizer.cls_id, tokenizer.sep_id

@@ -1,4 +1,4 @@
-"""Joins the predictions of blocks to one file: JSON lines, or a table with the input's columns."""
+"""Joins the predictions of blocks into one file: JSON lines, or a table with the input."""
 
 import contextlib
 import csv
@@ -22,15 +22,15 @@ _BLOCK = re.compile(r"predictions-(\d+)-(\d+)\.jsonl")
 
 def check_table(output: str, paths: Sequence[str]) -> None:
     """Raises `UserError` unless the rows of all files fit into one table."""
-    # A cell of .tsv holds no tab or line break; others may.
+    # A .tsv cell cannot hold a tab or line break; other formats can.
     allowed = (".tsv",) if output.endswith(".tsv") else READ_WHOLE
     headers = []
     for path in paths:
         kind = corpus_files.find_type(path)
         require(
             kind in allowed or (output.endswith(".csv") and not corpus_files.is_table(path)),
-            f"--output: {output} has the columns of the input, and {path} is not a table of its "
-            "kind. Name an output that ends with .csv, or with .jsonl for .jsonl and .parquet "
+            f"--output: {output} needs the columns of the input, but {path} is not a table of its "
+            "kind. Use an output that ends with .csv, or with .jsonl for .jsonl and .parquet "
             "files.",
         )
         table = table_files.read_table(path) if kind in READ_WHOLE else None
@@ -38,12 +38,12 @@ def check_table(output: str, paths: Sequence[str]) -> None:
         for number, row in table.rows if table and kind == ".json" else ():
             require(
                 [*row] == headers[-1],
-                f"--output: {path}, entry {number}: it has other fields than the first one, which "
-                "no table can. Name an output that ends with .jsonl.",
+                f"--output: {path}, entry {number} has other fields than the first entry, which "
+                "a table cannot have. Use an output that ends with .jsonl.",
             )
         require(
             headers[0] == headers[-1],
-            f"--output: {paths[0]} and {path} have other columns. Predict each into its own file.",
+            f"--output: {paths[0]} and {path} have different columns. Predict them separately.",
         )
 
 
@@ -57,15 +57,15 @@ def list_blocks(folder: str) -> list[str]:
 def write_table(paths: Sequence[str], folder: str, output: str, temporary: str) -> None:
     """Writes the rows of the input, each followed by its prediction."""
     options: dict[str, Any] = {"lineterminator": "\n"}
-    if output.endswith(".tsv"):  # a quotation mark is a character like any other
+    if output.endswith(".tsv"):  # quotation marks have no special meaning
         options |= {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None}
     with tf.io.gfile.GFile(temporary, "w") as file:
         try:
             csv.writer(file, **options).writerows(_join_tables(paths, folder))
-        except csv.Error:  # only .tsv refuses a character
+        except csv.Error:  # raised only for .tsv
             raise UserError(
                 f"--output: a prediction has a tab or a line break, which {output} cannot "
-                "hold. Name an output that ends with .csv."
+                "hold. Use an output that ends with .csv."
             ) from None
 
 
@@ -74,7 +74,7 @@ def _join_tables(paths: Sequence[str], folder: str) -> Iterator[list[str]]:
     answers = (
         json.loads(line)
         for block in list_blocks(folder)
-        for line in files.read_bytes(block, "predictions").splitlines()  # of bytes: not at U+2028
+        for line in files.read_bytes(block, "predictions").splitlines()  # bytes: not at U+2028
     )
     is_empty = True
     for path in paths:
@@ -90,9 +90,9 @@ def _join_tables(paths: Sequence[str], folder: str) -> Iterator[list[str]]:
 
 
 def _flatten(answer: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
-    """Returns the columns of an answer: one for the probability of each label.
+    """Returns the columns of an answer, with one column per label probability.
 
-    One whose name is among the `columns` of the input gets `predicted_` before it.
+    A name that the input also has in its `columns` gets the prefix `predicted_`.
     """
     flat: dict[str, Any] = {}
     for name, value in answer.items():
@@ -104,12 +104,12 @@ def _flatten(answer: Mapping[str, Any], columns: Collection[str]) -> dict[str, A
 
 
 def join_blocks(folder: str, output: str, temporary: str) -> None:
-    """Writes one file of those in a folder."""
+    """Joins the files in a folder into one."""
     with tf.io.gfile.GFile(temporary, "wb") as file, contextlib.ExitStack() as stack:
         target = file
-        file.write(b"")  # else there is no file if there are no rows
+        file.write(b"")  # creates the file even if there are no rows
         if output.endswith(".gz"):
-            # Without name and time: the same predictions are the same file.
+            # Without name and time, so that the same predictions give the same bytes.
             target = stack.enter_context(gzip.GzipFile("", "wb", 6, file, 0))
         for block in list_blocks(folder):
             target.write(files.read_bytes(block, "predictions"))

@@ -1,11 +1,11 @@
-"""A model that answers rows of texts: an export, or a checkpoint as an export of it answers.
+"""A model that answers rows of texts: an export, or a checkpoint with the same answers.
 
     predictor = predictor.from_checkpoint(SourceConfig(checkpoint="reviews"))
     predictor([{"text": "The soup was cold."}])  # -> [{"label": "bad", "probabilities": {...}}]
 
-A row is {input: text}, or of `options` a list of texts; an answer is {name: value} as in JSON. A
-checkpoint is read by the tokenizer in Python and the Keras network; only an export has a tokenizer
-in its graph.
+A row is {input: text}, or a list of texts for `options`; an answer is {name: value} as in JSON. A
+checkpoint uses the Python tokenizer and the Keras network; only an export has a tokenizer in its
+graph.
 """
 
 import os
@@ -26,11 +26,11 @@ from albert_tf.predict import text_network
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig
 
-# What `export_source.read_source` returns.
+# The result of `export_source.read_source`.
 Loaded = tuple[ModelCheckpoint, Task | None, FinetuneConfig]
 Row = Mapping[str, Any]
 Answer = dict[str, Any]
-# What `saved_model.read_assets` returns.
+# The result of `saved_model.read_assets`.
 Assets = tuple[Kind, Tokenizer, FinetuneConfig]
 
 
@@ -39,12 +39,11 @@ class Predictor:
     """Answers rows; see the module.
 
     Attributes:
-        inputs: names of the texts of a row.
+        inputs: the names of the texts in a row.
         gives_vectors: whether the answer is the embedding of a text.
-        answer: rows -> their answers, in order; `tf.errors.InvalidArgumentError` for rows that the
-            model does not take.
-        assets: kind, tokenizer and lengths, to count losses; None if an export does not tell them.
-        columns: names of fields, by the flag that gives them, of the table that trained the model.
+        answer: rows -> their answers, in order; `tf.errors.InvalidArgumentError` for invalid rows.
+        assets: kind, tokenizer and lengths, to count truncated rows; None if an export lacks them.
+        columns: names of fields in the training table, by the flag that sets them.
     """
 
     inputs: Sequence[str]
@@ -54,11 +53,11 @@ class Predictor:
     columns: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
 
     def __call__(self, rows: Sequence[Row]) -> list[Answer]:
-        """Returns the answers to rows, in their order; errors as of `answer`."""
+        """Returns the answers to rows, in order; errors as in `answer`."""
         return self.answer(rows)
 
     def count_losses(self, rows: Sequence[Row]) -> Mapping[str, int]:
-        """Counts rows that lose a part, or are unreadable."""
+        """Counts rows that are truncated or unreadable."""
         if self.assets is None:
             return {}
         kind, tokenizer, config = self.assets
@@ -66,12 +65,12 @@ class Predictor:
 
     @property
     def config(self) -> FinetuneConfig | None:
-        """The lengths of the model, for warnings of losses, if an export tells them."""
+        """The lengths of the model, for warnings about truncation, if the export has them."""
         return self.assets[-1] if self.assets else None
 
 
 def find_version(model: str) -> str | None:
-    """Returns the folder of the newest version of an export, or of the version named, if any."""
+    """Returns the folder of an export's newest version, or of the given version, if any."""
     versions = model_versions.list_versions(model)
     for folder in [model, *(os.path.join(model, str(number)) for number in versions[-1:])]:
         if tf.io.gfile.exists(os.path.join(folder, saved_model.GRAPH)):
@@ -80,16 +79,16 @@ def find_version(model: str) -> str | None:
 
 
 def load(source: SourceConfig, loaded: Loaded | None = None) -> Predictor:
-    """Loads an export or a checkpoint, which may be `loaded` already."""
+    """Loads an export or a checkpoint, which may already be `loaded`."""
     if version := find_version(source.checkpoint):
         return from_export(version)
     return from_checkpoint(source, loaded)
 
 
 def from_export(folder: str, names: Sequence[Sequence[str]] = ()) -> Predictor:
-    """Loads an export: the signature of one of the inputs `names`, or else the default one.
+    """Loads an export: the signature for one of the inputs `names`, or the default one.
 
-    Raises `UserError` if it is damaged, takes token ids only, or has no such signature.
+    Raises `UserError` if it is damaged, has only token ids, or has no such signature.
     """
     functions = saved_model.load(folder)
     function = functions.get(serving_api.DEFAULT)
@@ -99,12 +98,12 @@ def from_export(folder: str, names: Sequence[Sequence[str]] = ()) -> Predictor:
     if function is None:
         wanted = "--text, or --text and --second_text" if names else "texts"
         raise UserError(
-            f"--model: {folder} takes other inputs than {wanted}. "
-            "Its MODEL.md lists them; give them in a file, as --input."
+            f"--model: {folder} has other inputs than {wanted}. "
+            "Its MODEL.md lists them; pass them in a file with --input."
         )
     inputs = function.structured_input_signature[1]
     if any(spec.dtype != tf.string for spec in inputs.values()):
-        raise UserError(f"{folder} takes token ids. Export it without --text=false.")
+        raise UserError(f"{folder} only accepts token ids. Export it without --text=false.")
 
     def answer(rows: Sequence[Row]) -> list[Answer]:
         _check_options(rows)
@@ -117,7 +116,7 @@ def from_export(folder: str, names: Sequence[Sequence[str]] = ()) -> Predictor:
 
 
 def from_checkpoint(source: SourceConfig, loaded: Loaded | None = None) -> Predictor:
-    """Loads a checkpoint of any format; one without a task guesses words.
+    """Loads a checkpoint in any format; without a task, it guesses words.
 
     Raises `UserError` as `export_source.read` does, or if there is no vocabulary.
     """
@@ -135,7 +134,7 @@ def from_checkpoint(source: SourceConfig, loaded: Loaded | None = None) -> Predi
 def from_model(
     model: ExportedModel, columns: Mapping[str, str | Sequence[str]] | None = None
 ) -> Predictor:
-    """Returns the predictor of a model in memory; `UserError` if it has no vocabulary."""
+    """Returns the predictor for a model in memory; `UserError` if it has no vocabulary."""
     options = model.options
     network, data = text_network.make(model), model.kind.data
 
@@ -150,7 +149,7 @@ def from_model(
 
 
 def _check_options(rows: Sequence[Row], number: int = 0) -> None:
-    """Raises an error unless all rows have as many options, or this `number`."""
+    """Raises an error unless all rows have equally many options, or `number` options."""
     sizes = {len(row["options"]) for row in rows if "options" in row}
     if len(sizes) > 1:
         raise tf.errors.InvalidArgumentError(None, None, "the numbers of options differ.")
@@ -164,5 +163,5 @@ def _check_bytes(rows: Sequence[Row], most: int) -> None:
         for name, value in row.items():
             texts = [value] if isinstance(value, str) else value
             if any(len(text) * 4 > most and len(text.encode()) > most for text in texts):
-                message = f"{name} must have at most {most} bytes: cut longer texts up."
+                message = f"{name} must have at most {most} bytes: split longer texts."
                 raise tf.errors.InvalidArgumentError(None, None, message)

@@ -1,4 +1,4 @@
-"""The program bin/score: predictions of any origin, scored with a file of a task's data."""
+"""The program bin/score: scores predictions from any program against a task's data."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -26,15 +26,15 @@ def score(
     null_threshold: float | None = None,
     confidence: bool = False,
 ) -> dict[str, float]:
-    """Scores a predictions file, or a plain {id: label, number or text}, as `predictions.score`.
+    """Scores a predictions file, or a plain {id: label, number or text}; see `predictions.score`.
 
-    Answers to unknown and missing questions are treated as in SQuAD's official script, and logged.
-    A plain file of SQuAD 2.0 takes its odds, {id: how likely there is no answer}, from `odds_file`;
-    without one its answers stand, and there are no best thresholds. `null_threshold` is by default
-    that of the official script, 1; of a predictions file 0. `confidence` adds intervals.
+    Unknown and missing questions are treated as in SQuAD's official script, and logged. For a plain
+    SQuAD 2.0 file, the odds, {id: how likely there is no answer}, come from `odds_file`; without
+    it, the answers are final, and there are no best thresholds. The default `null_threshold` is 1,
+    as in the official script, or 0 for a predictions file. `confidence` adds intervals.
 
-    `name` is that of the task. By default it and the data are those that a predictions file names.
-    Of a table of which training held out a tenth, predictions of just that are scored.
+    `name` is the task's name. By default, task and data come from the predictions file. If training
+    held out a tenth of a table, predictions for exactly that tenth are accepted.
 
     Raises `UserError` if the files do not fit the task or each other, or a prediction is missing.
     """
@@ -42,19 +42,23 @@ def score(
     is_plain = not (isinstance(content, dict) and isinstance(content.get("predictions"), dict))
     recorded = {} if is_plain else content.get("data", {})
     if is_plain:
-        require(name is not None, f"{predictions_file} does not name its task. Give --task.")
+        require(name is not None, f"{predictions_file} does not say its task. Pass --task.")
         data = dataclasses.replace(data, task=str(name))
         task, predicted = _to_predictions(content, data, predictions_file)
     else:
         task, predicted = _read_own(name, predictions_file)
     is_squad2 = span.may_be_none(task.kind)
     if odds_file:
-        require(is_plain and is_squad2, "--na_prob_file is for a plain file of squad2. Leave it.")
-    require(null_threshold is None or is_squad2, "--null_threshold is for squad2. Leave it out.")
+        require(
+            is_plain and is_squad2, "--na_prob_file is only for plain squad2 files. Leave it out."
+        )
+    require(
+        null_threshold is None or is_squad2, "--null_threshold is only for squad2. Leave it out."
+    )
     if data_file:
         split = TaskSplit(task=task, name="dev", input_file=data_file, source=data.source)
     else:
-        require(bool(recorded), f"{predictions_file} does not name its data. Give --data_file.")
+        require(bool(recorded), f"{predictions_file} does not say its data. Pass --data_file.")
         data_record.check(recorded["files"], content["split"], "--data_file")
         split = data_record.restore(recorded, task, content["split"])
     examples = _read_examples(split, predicted)
@@ -73,17 +77,17 @@ def score(
 
 
 def _read_examples(split: TaskSplit, predicted: Predictions) -> Sequence[Any]:
-    """Returns the examples to score; of a table that training split, those that it held out."""
+    """Returns the examples to score; for a table that training split, the held-out ones."""
     examples = task_cache.read_examples(split)
     if split.task.name == task_table.OWN and len(predicted) < len(examples):
         held_out = task_cache.read_examples(dataclasses.replace(split, holds_out=True))
         require(
             predicted.keys() == {example.id for example in held_out},
-            f"{len(predicted)} predictions, and {split.input_file} has {len(examples)} examples. "
-            "They are not the rows that training held out. Predict the whole file, or its held-out "
-            "rows.",
+            f"there are {len(predicted)} predictions, but {split.input_file} has {len(examples)} "
+            "examples, and these are not the held-out rows. Predict the whole file, or its "
+            "held-out rows.",
         )
-        logging.info(f"scored are the {len(held_out)} examples that training held out")
+        logging.info(f"scoring the {len(held_out)} examples that training held out")
         examples = held_out
     return examples
 
@@ -91,7 +95,7 @@ def _read_examples(split: TaskSplit, predicted: Predictions) -> Sequence[Any]:
 def _read_own(name: str | None, path: str) -> tuple[Task, Predictions]:
     content = predictions.read(path)
     if name not in (None, content["task"]):
-        raise UserError(f"{path} is of --task={content['task']}, not {name}: name that.")
+        raise UserError(f"{path} is for --task={content['task']}, not {name}: pass that task.")
     return task_table.from_header(content), content["predictions"]
 
 
@@ -109,13 +113,13 @@ def _to_predictions(content: Any, data: DataArguments, path: str) -> tuple[Task,
 
 
 def _apply_official_rule(predicted: Predictions, ids: set[str], task: Task) -> Predictions:
-    """The predictions without those of unknown questions; logs what happens to missing ones."""
+    """Removes predictions for unknown questions; logs what happens to missing ones."""
     unknown = [id_ for id_ in predicted if id_ not in ids]
     missing = sorted(ids - predicted.keys())
-    require(len(unknown) < len(predicted), "no prediction is of a question of --data_file.")
+    require(len(unknown) < len(predicted), "no prediction is for a question in --data_file.")
     if missing and span.may_be_none(task.kind):
         raise UserError(
-            f"{len(missing)} questions have no prediction, {missing[0]} for one: evaluate-v2.0.py "
+            f"{len(missing)} questions have no prediction, such as {missing[0]}: evaluate-v2.0.py "
             "stops there, too. Predict the whole file."
         )
     parts = []
@@ -131,7 +135,9 @@ def _apply_official_rule(predicted: Predictions, ids: set[str], task: Task) -> P
 def _add_odds(predicted: Predictions, path: str | None) -> Predictions:
     odds = files.read_json(path, "--na_prob_file") if path else dict.fromkeys(predicted, 0.0)
     if not isinstance(odds, dict) or not all(map(is_number, odds.values())):
-        raise UserError(f"{path} is not a JSON object {{id: number}}: take null_odds.json.")
+        raise UserError(f"{path} is not a JSON object {{id: number}}: use null_odds.json.")
     if missing := [id_ for id_ in predicted if id_ not in odds]:
-        raise UserError(f"{path}: {len(missing)} predictions, {missing[0]} for one, have no odds.")
+        raise UserError(
+            f"{path}: {len(missing)} predictions have no odds, for example {missing[0]}."
+        )
     return {id_: {**value, "null_odds": odds[id_]} for id_, value in predicted.items()}

@@ -1,4 +1,4 @@
-"""Finds the texts that are most like a query, by the cosine of their vectors."""
+"""Finds the texts most similar to a query, by the cosine of their embeddings."""
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
@@ -8,12 +8,12 @@ import numpy as np
 
 from albert_tf.errors import require
 
-_BLOCK = 1024  # texts whose vectors are in memory
-_DIGITS = 6  # of a score: equal texts in other batches differ beyond
+_BLOCK = 1024  # texts with embeddings in memory
+_DIGITS = 6  # of a score: equal texts in different batches differ after them
 
 
 class Match(NamedTuple):
-    """A similar text, its place, and the cosine of its vector and the query's."""
+    """A similar text, its row, and the cosine of its embedding and the query's."""
 
     score: float
     row: int
@@ -26,9 +26,9 @@ def search(
     texts: Iterable[str],
     top_k: int,
 ) -> list[list[Match]]:
-    """Returns for each query the `top_k` likest texts, best first; of equal ones the first.
+    """Returns the `top_k` most similar texts for each query, best first; ties in text order.
 
-    `embed` is (texts) -> their vectors, [N, D]. Texts may be more than the memory holds.
+    `embed` is (texts) -> their embeddings, [N, D]. Texts need not fit into memory.
     """
     require(top_k >= 1, "top_k must be at least 1.")
     wanted = _normalize(embed(queries))

@@ -1,4 +1,4 @@
-"""A tokenizer in Python and a network: texts become records, and these the network's answers."""
+"""A Python tokenizer and a network: turns texts into records, and these into answers."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 BATCH = 32  # sequences that are computed at once
 
 Batch = dict[str, tf.Tensor]
-Rows = Sequence[Sequence[str]]  # of texts, as `Data.list_texts` orders them
+Rows = Sequence[Sequence[str]]  # texts, in the order of `Data.list_texts`
 
 
 @dataclass(frozen=True)
@@ -36,21 +36,21 @@ class TextNetwork:
     compute: Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]]
 
     def predict(self, rows: Rows) -> tuple[list[Prediction], Records]:
-        """Returns the predictions of rows, and their records."""
+        """Returns the predictions for rows, and their records."""
         records, answers = self.run(rows)
         options, arrays = self.model.options, records.arrays
         return self.model.answer.predict(answers, records.lines, options, arrays), records
 
     def reply(self, rows: Rows, batch_size: int = BATCH) -> list[Row]:
-        """Returns what an export of the model replies to rows."""
+        """Returns the replies that an export of the model would give."""
         records, answers = self.run(rows, batch_size)
         return self.model.answer.reply(answers, records.lines, self.model.options, records.arrays)
 
     def run(self, rows: Rows, batch_size: int = BATCH) -> tuple[Records, dict[str, np.ndarray]]:
         """Returns the records of rows and their answers, [N, ...] by name, in order.
 
-        The longest texts are computed first: a batch is as slow as its longest. Windows of long
-        texts are computed `BATCH` at a time, whatever the number of rows.
+        The longest texts are computed first: a batch is as slow as its longest text. Windows of
+        long texts are computed `BATCH` at a time, whatever the number of rows.
         """
         records = self.encode(rows)
         if self.model.kind.data.window_noun:
@@ -73,14 +73,14 @@ class TextNetwork:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        assert self.model.tokenizer, "`make` refuses a model without"
+        assert self.model.tokenizer, "`make` refuses models without it"
         return self.model.tokenizer
 
     def _make_batches(self, records: Records, order: np.ndarray, size: int) -> Iterator[Batch]:
         begins, longest = range(0, records.size, size), 2
-        if self.model.kind.data.window_noun:  # their answers, of each token, must have one length
+        if self.model.kind.data.window_noun:  # answers per token must have the same length
             windows = records.arrays[WINDOWS]
-            longest = int((windows.firsts + windows.lengths).max()) + 1  # with the last [SEP]
+            longest = int((windows.firsts + windows.lengths).max()) + 1  # including the last [SEP]
         for begin in begins:
             yield self._make_batch(records.make_batch(order[begin : begin + size]), longest)
 
@@ -101,9 +101,9 @@ class TextNetwork:
 
 
 def make(model: ExportedModel) -> TextNetwork:
-    """Returns the answering network of a model; `UserError` if it has no vocabulary.
+    """Returns the text network of a model; `UserError` if it has no vocabulary.
 
-    It runs as one graph, in which layers that share weights are a loop.
+    It runs as one graph, with a loop over layers that share weights.
     """
     if model.tokenizer is None:
         raise UserError(f"{model.source} has no vocabulary: put it there.")
@@ -115,6 +115,6 @@ def make(model: ExportedModel) -> TextNetwork:
             return model.answer.respond_to_texts(model.compute_outputs(ids), ids, tokenizer)
 
     specs = token_ids.make_specs(model.inputs, model.answer.rank)
-    # Without `partial` TensorFlow takes graphs of several models for one traced again.
+    # Without `partial`, TensorFlow mistakes the graphs of several models for retracing.
     traced = tf.function(functools.partial(compute), input_signature=[specs], autograph=False)
     return TextNetwork(model, traced)

@@ -1,6 +1,6 @@
 """Names, shapes and types of the features in records, and how examples are written and parsed.
 
-The format is that of Google's published records, key for key.
+The format is Google's published one, key for key.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ MASKED_LM_POSITIONS = "masked_lm_positions"
 MASKED_LM_IDS = "masked_lm_ids"
 MASKED_LM_WEIGHTS = "masked_lm_weights"
 NEXT_SENTENCE_LABELS = "next_sentence_labels"
-# The word behind each token, 0 where there is none.
+# The word of each token, 0 for none.
 WORD_IDS = "word_ids"
 LABEL_IDS = "label_ids"
 P_MASK = "p_mask"
-# What a teacher says of an example: [C] probabilities, or its value; and [2] how much the label and
-# the teacher's answer count, 0.0 where an example lacks one.
+# A teacher's answer to an example: [C] probabilities, or a value; and [2] the weights of the label
+# and the teacher's answer, 0.0 if an example lacks one.
 TEACHER_OUTPUTS = "teacher_outputs"
 TARGET_WEIGHTS = "target_weights"
 UNIQUE_IDS = "unique_ids"
 START_POSITIONS = "start_positions"
 END_POSITIONS = "end_positions"
 IS_IMPOSSIBLE = "is_impossible"
-# Not stored: 0.0 for the copies that fill the last batch of an evaluation.
+# Not stored: 0.0 for copies that fill up the last batch in an evaluation.
 IS_REAL_EXAMPLE = "is_real_example"
-# Not stored: [], where batches have one shape, the length that has room for the batch's sequences.
+# Not stored: [], if all batches have one shape, the length that the batch's sequences need.
 BATCH_LENGTH = "batch_length"
-# [CLS], and a [SEP] after each of two texts; and of one text alone.
+# [CLS], and a [SEP] after each of two texts; the same for a single text.
 NUM_SPECIAL_TOKENS, NUM_TEXT_TOKENS = 3, 2
-# Begins what `parse` says of a record with these features that is not as it should be.
+# The start of `parse`'s message about an invalid record with these features.
 UNSOUND = "unsound record:"
 
 
 class TokenFeature(NamedTuple):
-    """A number for each token of an example: sequences of one length, one after the other.
+    """A number for each token of an example: concatenated sequences of one length.
 
-    Records may be as short as the example, or padded to `max_seq_length`, as Google's are.
+    Records may be as short as the example, or padded to `max_seq_length`, like Google's.
     """
 
     max_seq_length: int
@@ -61,7 +61,7 @@ class TokenFeature(NamedTuple):
 
     @property
     def shape(self) -> list[int]:
-        """Of an example that is padded to `max_seq_length`."""
+        """The shape of an example that is padded to `max_seq_length`."""
         return [self.num_sequences * self.max_seq_length]
 
 
@@ -71,7 +71,7 @@ Features = dict[str, Any]  # tf.io.FixedLenFeature or TokenFeature
 def pretraining(max_seq_length: int, max_predictions_per_seq: int) -> Features:
     """Returns {name: feature} of a masked pre-training example, as training reads it.
 
-    `token_boundary` is written beside them, and not read: other programs' records may lack it.
+    `token_boundary` is written but not read: other programs' records may lack it.
 
     `next_sentence_labels` has its published name for every sentence task: 0 is "as in the text", 1
     is "swapped" (sop) or "from another document" (nsp).
@@ -90,8 +90,8 @@ def pretraining(max_seq_length: int, max_predictions_per_seq: int) -> Features:
 def unmasked(max_seq_length: int, *, has_words: bool = False) -> Features:
     """Returns {name: feature} of a pre-training example that is masked when it is read.
 
-    Records are as short as the example; -1 pads `input_ids`, so that they tell what padding is.
-    With `has_words` the words behind the tokens are there.
+    Records are as short as the example; -1 pads `input_ids`, so that padding is recognizable.
+    `has_words` adds the words of the tokens.
     """
     tokens = TokenFeature(max_seq_length)
     words = {WORD_IDS: tokens} if has_words else {}
@@ -117,7 +117,7 @@ def to_example(values: Mapping[str, Sequence[int] | Sequence[float] | np.ndarray
 
 
 def taught(num_outputs: int) -> Features:
-    """Returns {name: feature} of what a teacher adds to an example."""
+    """Returns {name: feature} of a teacher's additions to an example."""
     sizes = {TEACHER_OUTPUTS: num_outputs, TARGET_WEIGHTS: 2}
     return {name: tf.io.FixedLenFeature([size], tf.float32) for name, size in sizes.items()}
 
@@ -127,9 +127,8 @@ def parse(
 ) -> dict[str, tf.Tensor]:
     """Parses a batch: [B] strings -> {name: [B, ...]}, int64 cast to int32, which TPUs prefer.
 
-    Sequences of unlike lengths are padded to `length`, by default to `max_seq_length`; what is
-    beyond it must be padding. An example that is not of these features is an
-    `InvalidArgumentError`.
+    Sequences of different lengths are padded to `length`, by default to `max_seq_length`; anything
+    beyond it must be padding. Examples with other features raise `InvalidArgumentError`.
     """
     ragged = {name: tf.io.RaggedFeature(tf.int64) for name in _token_features(features)}
     batch = tf.io.parse_example(serialized, {**features, **ragged})
@@ -148,7 +147,7 @@ def parse(
 
 
 def count_tokens(serialized: tf.Tensor, features: Features) -> tf.Tensor:
-    """[B] strings -> [B] int32, the tokens of each example's longest sequence."""
+    """[B] strings -> [B] int32, the number of tokens in each example's longest sequence."""
     feature = _token_features(features)[INPUT_MASK]
     batch = tf.io.parse_example(serialized, {INPUT_MASK: tf.io.RaggedFeature(tf.int64)})
     rows = _split_sequences(INPUT_MASK, batch[INPUT_MASK], feature)
@@ -159,7 +158,7 @@ def count_tokens(serialized: tf.Tensor, features: Features) -> tf.Tensor:
 def shorten(
     batch: Mapping[str, tf.Tensor], features: Features, length: int
 ) -> dict[str, tf.Tensor]:
-    """A batch that `parse` padded to `max_seq_length`, padded to `length` instead."""
+    """Returns a batch that `parse` padded to `max_seq_length`, padded to `length` instead."""
     shortened = dict(batch)
     for name, feature in _token_features(features).items():
         shape = [-1, feature.num_sequences, feature.max_seq_length]
@@ -169,7 +168,7 @@ def shorten(
 
 
 def vary_in_length(features: Features) -> bool:
-    """Whether records of these features may be of unlike lengths."""
+    """Whether records with these features may have different lengths."""
     return bool(_token_features(features))
 
 
@@ -178,7 +177,7 @@ def _token_features(features: Features) -> dict[str, TokenFeature]:
 
 
 def _check_mask(mask: tf.Tensor, value: Any) -> Any:
-    """Returns the value if no token [B, S] comes after padding: lengths alone tell them apart."""
+    """Returns the value if no token [B, S] follows padding: only lengths distinguish them."""
     is_sound = tf.reduce_all(mask[:, :-1] >= mask[:, 1:])
     message = f"{UNSOUND} {INPUT_MASK} has a token after padding: put the padding last"
     with tf.control_dependencies([tf.debugging.Assert(is_sound, [message])]):
@@ -193,6 +192,6 @@ def _split_sequences(
     is_sound = (sizes % number == 0) & (sizes <= number * feature.max_seq_length) & (sizes > 0)
     message = f"{UNSOUND} {name} has another number of values than max_seq_length allows"
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_sound), [message, sizes])]):
-        # Repeating takes many operations to trace. The copy makes the assertion come first.
+        # Repeating needs many operations to trace. The copy makes the assertion run first.
         sizes = tf.repeat(sizes // number, number) if number > 1 else tf.identity(sizes)
     return tf.RaggedTensor.from_row_lengths(values.flat_values, sizes, validate=False)

@@ -15,31 +15,31 @@ from albert_tf.errors import UserError
 from albert_tf.records import features, manifest
 from albert_tf.records.online_masking import OnlineMasking
 
-# A group of files is read at a time, and so many records of one before the next: a batch is of
-# different files even with a small shuffle buffer.
+# Files read at a time, and records from one file before the next: so a batch comes from different
+# files even with a small shuffle buffer.
 _CYCLE = 16
 _BLOCK = 4
-# Batches whose records are ordered by length together.
+# Batches whose records are sorted by length together.
 _WINDOW = 50
 _MASKED = 512  # records masked at once
-_RAW, _NUMBERS = "raw", "numbers"  # of a batch before it is masked
+_RAW, _NUMBERS = "raw", "numbers"  # parts of a batch before masking
 _PARSED = 4096  # records parsed at once, to count their tokens
-# What is raised by reading a damaged file, one that has other than the manifest's number of
-# examples, and one with an unsound record.
+# The errors when reading a damaged file, a file whose number of examples differs from the manifest,
+# and a file with an invalid record.
 DAMAGED = (
     tf.errors.DataLossError,
     tf.errors.FailedPreconditionError,
     tf.errors.InvalidArgumentError,
 )
 _OTHER_NUMBER = "Input dataset was expected to contain"
-# For functions of datasets: they have nothing to convert, and looking takes seconds.
+# For dataset functions: there is nothing to convert, and the search takes seconds.
 _as_it_is = tf.autograph.experimental.do_not_convert
 
 
 def _find_compression(paths: Sequence[str]) -> str:
     kinds = {"GZIP" if path.endswith(".gz") else "" for path in paths}
     if len(kinds) > 1:
-        raise UserError("records with and without .gz cannot be mixed. Name one kind.")
+        raise UserError("records with and without .gz cannot be mixed. Pass one kind.")
     return kinds.pop()
 
 
@@ -57,16 +57,16 @@ def train_batches(
     position: int,
     group_by_length: features.Features | None = None,
 ) -> tf.data.Dataset:
-    """Endless shuffled batches of serialised records, [batch_size] strings, for all replicas.
+    """Endless shuffled batches of serialized records, [batch_size] strings, for all replicas.
 
-    `seed` orders files and records, each pass otherwise; a manifest lies beside the files.
-    `shuffle_buffer_size` counts records; `position` is the number of batches to skip: at most a
-    group of files is read for that. With the features of the records in `group_by_length`, a batch
-    is of records of like length.
+    `seed` determines the order of files and records, different in each pass; the manifest is next
+    to the files. `shuffle_buffer_size` counts records; `position` is the number of batches to skip:
+    this reads at most one group of files. With the features of the records in `group_by_length`,
+    batches have records of similar length.
     """
     counts = manifest.count_examples(paths)
     num_records = sum(counts)
-    # Made here, the list is an input of the graph; within, it would be a constant of each function.
+    # Created here, the list is an input of the graph; inside, each function would hold it.
     files = tf.constant(list(paths)), _find_compression(paths)
     one_pass = functools.partial(_one_pass, files, counts, seed, shuffle_buffer_size)
 
@@ -77,7 +77,7 @@ def train_batches(
 
         @_as_it_is
         def one_grouped_pass(number: tf.Tensor) -> tf.data.Dataset:
-            # The records at the end of a pass that do not fill a batch belong to the next pass.
+            # Records that do not fill a batch at the end of a pass belong to the next pass.
             carried, left = (n * num_records % batch_size for n in (number, number + 1))
             before = one_pass(number - 1).skip(num_records - carried).take(carried)
             records = before.concatenate(one_pass(number).take(num_records - left))
@@ -101,10 +101,10 @@ def _one_pass(
     number: tf.Tensor,
     skipped: int = 0,
 ) -> tf.data.Dataset:
-    """All records of a pass but the first `skipped`; `files` are paths and their compression.
+    """All records of a pass except the first `skipped`; `files` are paths and their compression.
 
-    Files are in an order of the pass, groups of them one after the other. The records of a group
-    are cut into buffers, each with an order of its own: no record depends on a group before it.
+    The pass determines the order of the files, which are read in groups. The records of a group are
+    divided into buffers, each shuffled separately: no record depends on an earlier group.
     """
     key = tf.stack([tf.cast(seed, tf.int64), number])
     order = tf.random.experimental.stateless_shuffle(tf.range(len(counts)), seed=key)
@@ -140,7 +140,7 @@ def _one_pass(
 def _group_by_length(
     records: tf.data.Dataset, spec: features.Features, batch_size: int, key: Sequence
 ) -> tf.data.Dataset:
-    """Batches of records of like lengths, in a random order within every window of batches."""
+    """Batches of records with similar lengths, in random order within each window of batches."""
 
     @_as_it_is
     def sort_window(number: tf.Tensor, window: tf.Tensor) -> tf.data.Dataset:
@@ -182,7 +182,7 @@ def distribute_eval(
     max_examples: int = 0,
     masking: OnlineMasking | None = None,
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-    """`eval_batches` for the replicas of a strategy, each with as many rows; see `distribute`."""
+    """`eval_batches` for the replicas of a strategy, with equally many rows; see `distribute`."""
     batch_size += -batch_size % strategy.num_replicas_in_sync
     make = functools.partial(eval_batches, paths, batch_size=batch_size, max_examples=max_examples)
     return distribute(strategy, make, spec, masking=masking)
@@ -208,12 +208,12 @@ def sorted_eval_batches(
     divisor: int,
     fills: bool,
 ) -> tuple[tf.data.Dataset, np.ndarray]:
-    """Every record once, the longest first, in batches of records of the same one of `buckets`.
+    """Every record once, longest first, in batches from the same bucket of `buckets`.
 
-    A batch has at most `max_tokens`, padding included, but at least `divisor` rows and a multiple
-    of it; with `fills` all batches of a bucket have the same number. Returns the dataset, with
-    elements as those of `eval_batches`, and the place of each of its records in the file. Holds all
-    the records in memory.
+    A batch has at most `max_tokens`, including padding, but at least `divisor` rows and a multiple
+    of it; with `fills`, all batches of a bucket have the same number. Returns the dataset, with
+    elements as in `eval_batches`, and the index of each record in the file. Keeps all records in
+    memory.
     """
     records = load(path)
     lengths = count_tokens(records, spec)
@@ -246,11 +246,11 @@ def distribute(
     static_shapes: bool = False,
     masking: OnlineMasking | None = None,
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-    """Parses each batch and gives every replica its rows: {name: [batch_size / replicas, ...]}.
+    """Parses each batch and gives each replica its rows: {name: [batch_size / replicas, ...]}.
 
-    The sequences of a batch are padded to the shortest of the `buckets` that has room for all. With
+    The sequences of a batch are padded to the shortest of the `buckets` that fits all. With
     `static_shapes` they keep `max_seq_length`, and that length is the feature `BATCH_LENGTH`.
-    Records without masks have a `masking`; batches to train on are then those of `number_rows`.
+    Records without masks need `masking`; training batches then come from `number_rows`.
     """
     replicas = strategy.num_replicas_in_sync
 
@@ -286,7 +286,7 @@ def distribute(
 
 
 def _mask(batches: tf.data.Dataset, masking: OnlineMasking) -> tf.data.Dataset:
-    """Masks many rows at once, whatever the size of a batch: an operation has a fixed cost."""
+    """Masks many rows at once, whatever the batch size: operations have a fixed cost."""
 
     @_as_it_is
     def read(rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -313,14 +313,14 @@ def _split_rows(batch: dict[str, tf.Tensor], *, parts: int) -> tf.data.Dataset:
 
 
 def is_damage(error: object) -> bool:
-    """Whether one of `DAMAGED` is of records; such an error may also come from saving."""
+    """Whether an error of `DAMAGED` is about records; it may also come from saving."""
     if isinstance(error, tf.errors.DataLossError):
         return True
     return any(reason in str(error) for reason in (_OTHER_NUMBER, features.UNSOUND))
 
 
 def corrupt_error(paths: Sequence[str], error: tf.errors.OpError) -> Exception:
-    """Returns the user's error for one of `DAMAGED`, or `error` if that is of something else.
+    """Returns a `UserError` for an error of `DAMAGED`, or `error` if it has another cause.
 
     Reads all files to find the damaged one.
     """
@@ -339,7 +339,7 @@ def corrupt_error(paths: Sequence[str], error: tf.errors.OpError) -> Exception:
 
 
 def _count_readable(path: str) -> int | None:
-    """The number of examples in a file; None if it cannot be read to its end."""
+    """Returns the number of examples in a file; None if it cannot be read to the end."""
     try:
         return int(read([path]).reduce(0, lambda number, _: number + 1))
     except tf.errors.DataLossError:

@@ -1,6 +1,6 @@
 """`manifest.json` describes a folder of records: `data_prep` writes it, training checks it.
 
-The vocabulary itself lies beside it, in `vocabulary/`.
+The vocabulary itself is next to it, in `vocabulary/`.
 """
 
 import os
@@ -15,7 +15,7 @@ from albert_tf.train_config import ONLINE, PAIR_TASKS, SENTENCE_TASKS
 NAME = "manifest.json"
 VOCABULARY = "vocabulary"
 REMAKE = (
-    "Remove it and run create_pretraining_data again with the same flags: it makes what is missing."
+    "Remove it and run create_pretraining_data again with the same flags: it makes missing files."
 )
 
 
@@ -27,7 +27,7 @@ class _Manifest(TypedDict):
 
 
 class Manifest(_Manifest, total=False):
-    """The content of `manifest.json`; records of other programs need not have all of it."""
+    """The content of `manifest.json`; for records of other programs, parts may be missing."""
 
     bytes: dict[str, int]  # {name: size}
     statistics: dict[str, Any]
@@ -42,11 +42,11 @@ def write(directory: str, manifest: Mapping[str, Any]) -> None:
 
 
 def read(directory: str) -> Manifest:
-    """Reads a folder's manifest; `UserError` if there is none, or it is of another format."""
+    """Reads a folder's manifest; `UserError` if there is none, or it has another format."""
     path = os.path.join(directory, NAME)
     require(
         tf.io.gfile.exists(path),
-        f"there are no complete records in {directory or '.'!r}: it has no {NAME}. Make them "
+        f"there are no complete records in {directory or '.'!r}: it has no {NAME}. Create them "
         "(bin/create_pretraining_data; the same command resumes), or describe another program's "
         "(bin/data describe_records).",
     )
@@ -54,32 +54,32 @@ def read(directory: str) -> Manifest:
 
 
 def check_size(path: str, manifest: Mapping[str, Any], remedy: str = REMAKE) -> None:
-    """Raises `UserError` unless a record file has the size that the manifest says, if it does."""
+    """Raises `UserError` unless a record file has the size in the manifest, if any."""
     # A missing file is reported when it is opened.
     if tf.io.gfile.exists(path) and not has_size(path, manifest):
         name, size = os.path.basename(path), tf.io.gfile.stat(path).length
         raise UserError(
-            f"{path} has {size:,} bytes, which is not what its {NAME} says "
+            f"{path} has {size:,} bytes, which differs from its {NAME} "
             f"({manifest['files'][name]:,} examples, {manifest['bytes'][name]:,} bytes): it is cut "
             f"short or damaged. {remedy}"
         )
 
 
 def has_size(path: str, manifest: Mapping[str, Any]) -> bool:
-    """Whether a record file has the size of the manifest, if that says one."""
+    """Whether a record file has the size in the manifest, if any."""
     size = tf.io.gfile.stat(path).length
     return manifest.get("bytes", {}).get(os.path.basename(path), size) == size
 
 
 def read_all(paths: Sequence[str]) -> dict[str, Manifest]:
-    """Returns {folder: manifest} of the folders of record files."""
+    """Returns {folder: manifest} for the folders of record files."""
     return {folder: read(folder) for folder in sorted({os.path.dirname(path) for path in paths})}
 
 
 def count_examples(paths: Sequence[str]) -> list[int]:
     """Returns the number of examples in each file.
 
-    Raises `UserError` if one is not in its manifest or of another size, or all are empty.
+    Raises `UserError` if a file is not in its manifest or has another size, or all are empty.
     """
     manifests = read_all(paths)
     counts = []
@@ -87,46 +87,46 @@ def count_examples(paths: Sequence[str]) -> list[int]:
         folder, name = os.path.split(path)
         if name not in manifests[folder]["files"]:
             raise UserError(
-                f"{path} is none of the record files in {os.path.join(folder, NAME)}. "
-                "Name record files alone (data/train-*), or create the records anew."
+                f"{path} is not one of the record files in {os.path.join(folder, NAME)}. "
+                "Pass only record files (data/train-*), or create the records again."
             )
         check_size(path, manifests[folder])
         counts.append(manifests[folder]["files"][name])
     if paths and not any(counts):
-        raise UserError(f"the {len(paths)} files of records are empty. Create the records anew.")
+        raise UserError(f"the {len(paths)} record files are empty. Create the records again.")
     return counts
 
 
 def is_online(manifest: Mapping[str, Any]) -> bool:
-    """Whether the records have no masks: training draws them while it reads."""
+    """Whether the records have no masks: training masks them while reading."""
     return manifest["settings"].get("masking") == ONLINE
 
 
 def describe_oddities(manifest: Mapping[str, Any]) -> str:
-    """Returns in what records of another program are unlike those of ours; "" if in nothing."""
+    """Describes how another program's records differ from ours; "" if they do not."""
     statistics, settings = manifest.get("statistics", {}), manifest["settings"]
-    if not (total := statistics.get("examples")):  # of records of ours
+    if not (total := statistics.get("examples")):  # our own records
         return ""
     oddities = []
     if number := statistics["without_special_tokens"]:
-        oddities.append(f"{number:,} of {total:,} records lack [CLS] at the beginning, or [SEP]")
+        oddities.append(f"{number:,} of {total:,} records lack [CLS] at the start, or [SEP]")
     if settings["sentence_task"] in PAIR_TASKS:
         if number := statistics["pairs_in_one_segment"]:
-            oddities.append(f"{number:,} pairs have the segment id 0 alone")
+            oddities.append(f"{number:,} pairs have only the segment id 0")
         if (ones := statistics["label_1"]) in (0, total):
             oddities.append(
-                f"all next_sentence_labels are {int(ones > 0)}: nothing is learnt from them. "
+                f"all next_sentence_labels are {int(ones > 0)}: a model learns nothing from them. "
                 "Describe the records again with --sentence_task=none"
             )
     return "; ".join(oddities)
 
 
 def check_pretraining(directory: str, manifest: Mapping[str, Any]) -> None:
-    """Raises `UserError` unless the settings are those of pre-training records."""
+    """Raises `UserError` unless the manifest describes pre-training records."""
     if manifest["settings"].get("sentence_task") not in SENTENCE_TASKS:
         raise UserError(
             f"{os.path.join(directory, NAME)} does not describe pre-training records. "
-            "Make them with create_pretraining_data."
+            "Create them with create_pretraining_data."
         )
 
 
@@ -137,5 +137,5 @@ def check(directory: str, manifest: Mapping[str, Any], expected: Mapping[str, An
         if actual.get(field) != value:
             raise UserError(
                 f"{os.path.join(directory, NAME)}: the records have {field}={actual.get(field)!r}, "
-                f"the config has {value!r}. Create the records anew or change the config (--set)."
+                f"the config has {value!r}. Create the records again or change the config (--set)."
             )

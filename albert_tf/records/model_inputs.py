@@ -1,6 +1,6 @@
-"""Reads what a model is called with: names, types, shapes and values of its inputs.
+"""Checks a model's inputs: names, dtypes, shapes and values.
 
-The mistakes of a graph that XLA compiles as a whole cannot be told: there values go unchecked.
+A graph that XLA compiles as a whole cannot report mistakes: there, values are not checked.
 """
 
 import contextlib
@@ -14,8 +14,8 @@ from albert_tf.errors import UserError, require
 from albert_tf.records import features
 
 TOKENS = (features.INPUT_IDS, features.INPUT_MASK, features.SEGMENT_IDS)
-# Inputs that models read, [B, integers], by their names here and elsewhere: in Hugging Face, Keras
-# Hub, TensorFlow Hub and the Model Garden.
+# {model input, [B, integers]: its names here and in Hugging Face, Keras Hub, TensorFlow Hub and the
+# Model Garden}.
 _NAMES = {name: name for name in (*TOKENS, features.MASKED_LM_POSITIONS, features.P_MASK)} | {
     "input_word_ids": features.INPUT_IDS,
     "token_ids": features.INPUT_IDS,
@@ -25,7 +25,7 @@ _NAMES = {name: name for name in (*TOKENS, features.MASKED_LM_POSITIONS, feature
     "input_type_ids": features.SEGMENT_IDS,
     "mask_positions": features.MASKED_LM_POSITIONS,
 }
-# Others of a batch of records: labels, and what masking needs.
+# Other features of a batch of records: labels, and what masking needs.
 _LABELS = {
     features.TOKEN_BOUNDARY,
     features.MASKED_LM_IDS,
@@ -53,15 +53,15 @@ def read(
     num_sequences: int = 1,
     checks_values: bool = True,
 ) -> dict[str, tf.Tensor]:
-    """Returns the batch under our names, inputs as int32, with the mask and segments left out.
+    """Returns the batch under our names, inputs as int32, with missing mask and segments added.
 
     Args:
-        batch: {name, also a synonym: [B, integers]}; of several sequences [B, C * S].
-        required: names of inputs beside `input_ids`.
-        num_sequences: C, those of a row.
-        checks_values: whether the values are checked as well, at once or in the graph.
+        batch: {name or synonym: [B, integers]}; [B, C * S] for several sequences.
+        required: names of required inputs in addition to `input_ids`.
+        num_sequences: C, the number of sequences per row.
+        checks_values: whether values are also checked, now or in the graph.
 
-    Raises `UserError` if a name is unknown, missing or there twice; a type, a shape or a value is
+    Raises `UserError` if a name is unknown, missing or given twice, or a dtype, shape or value is
     wrong.
     """
     inputs = _rename(batch, (features.INPUT_IDS, *required))
@@ -74,7 +74,7 @@ def read(
         require(width == length * num_sequences, whole)
         if length > longest:
             raise UserError(
-                f"a sequence of {length} tokens is over max_position_embeddings {longest}."
+                f"a sequence of {length} tokens exceeds max_position_embeddings {longest}."
             )
     if checks_values:
         rows = {n: split(x, num_sequences if n in TOKENS else 1) for n, x in given.items()}
@@ -101,14 +101,14 @@ def split(x: tf.Tensor, number: int) -> tf.Tensor:
 
 def _rename(batch: Any, required: Sequence[str]) -> dict[str, Any]:
     if not isinstance(batch, Mapping):
-        raise UserError("the input is no dictionary: give {'input_ids': [B, S] integers}.")
+        raise UserError("the input is not a dictionary: pass {'input_ids': [B, S] integers}.")
     inputs: dict[str, Any] = {}
     for key, value in batch.items():
         name = _NAMES.get(key, key)
         if name not in _NAMES and name not in _LABELS:
             known = ", ".join(_NAMES)
-            raise UserError(f"{key!r} is no input of the model. Take it out, or take {known}.")
-        require(name not in inputs, f"{name} is there twice: {key!r} is the same.")
+            raise UserError(f"{key!r} is not an input of the model. Remove it, or use {known}.")
+        require(name not in inputs, f"{name} is given twice: {key!r} is the same.")
         inputs[name] = value
     for name in required:
         require(name in inputs, f"the input has no {name}. Add it: [B, ...] integers.")
@@ -116,25 +116,27 @@ def _rename(batch: Any, required: Sequence[str]) -> dict[str, Any]:
 
 
 def _to_integers(name: str, value: Any) -> tf.Tensor:
-    """Returns [B, ...] int32, or int64 of what might not fit, for `make_rules`."""
+    """Returns [B, ...] int32, or int64 if values may not fit, for `make_rules`."""
     if isinstance(value, tf.RaggedTensor | tf.SparseTensor):
-        raise UserError(f"{name} is no dense tensor: pad it with 0.")
+        raise UserError(f"{name} is not a dense tensor: pad it with 0.")
     try:
         x = tf.convert_to_tensor(value)
     except (TypeError, ValueError):
-        raise UserError(f"{name} is no array: give [B, S] integers, each row as long.") from None
-    # With replicas, Keras finds shapes by a call with means, which are float64.
+        raise UserError(
+            f"{name} is not an array: pass [B, S] integers, with rows of equal length."
+        ) from None
+    # With replicas, Keras infers shapes by a call with means, which are float64.
     graph_name = getattr(tf.compat.v1.get_default_graph(), "name", "")
     is_trial = x.dtype == tf.float64 and graph_name.startswith("scratch_graph")
     if not (x.dtype.is_integer or x.dtype.is_bool or is_trial):
-        raise UserError(f"{name} is {x.dtype.name}: give integers, as with dtype='int32'.")
+        raise UserError(f"{name} is {x.dtype.name}: pass integers, as with dtype='int32'.")
     if x.shape.rank not in (None, 2):
-        raise UserError(f"{name} has the shape {x.shape}: give [B, S], a row for each example.")
+        raise UserError(f"{name} has the shape {x.shape}: pass [B, S], one row per example.")
     return tf.cast(x, tf.int64 if x.dtype in (tf.int64, tf.uint32, tf.uint64) else tf.int32)
 
 
 def make_rules(batch: Mapping[str, tf.Tensor], config: AlbertConfig) -> list[Rule]:
-    """Returns what must hold of inputs [..., S], and the sentence if it does not."""
+    """Returns conditions for inputs [..., S], each with the message if it is false."""
     ids = batch[features.INPUT_IDS]
     longest, length = config.max_position_embeddings, tf.shape(ids)[-1]
     limits = {
@@ -145,7 +147,7 @@ def make_rules(batch: Mapping[str, tf.Tensor], config: AlbertConfig) -> list[Rul
     }
     rules = [
         (length > 0, "a sequence must have at least one token."),
-        (length <= longest, f"a sequence must have at most {longest} tokens: cut longer ones up."),
+        (length <= longest, f"a sequence must have at most {longest} tokens: split longer ones."),
     ]
     for name, limit in limits.items():
         if name in batch:
@@ -155,18 +157,18 @@ def make_rules(batch: Mapping[str, tf.Tensor], config: AlbertConfig) -> list[Rul
     mask, positions = (batch.get(x) for x in (features.INPUT_MASK, features.MASKED_LM_POSITIONS))
     if mask is not None:
         rules.append(
-            (is_padded_right(mask), "input_mask begins with 0: put the padding after the tokens.")
+            (is_padded_right(mask), "input_mask starts with 0: put the padding after the tokens.")
         )
     if positions is not None:
         name = features.MASKED_LM_POSITIONS
         rows = tf.equal(tf.shape(positions)[0], tf.shape(ids)[0])
-        rules.append((rows, f"{name} must have a row for each row of input_ids."))
+        rules.append((rows, f"{name} must have one row per row of input_ids."))
         rules.append((_is_below(positions, length), f"{name} must be inside the sequence."))
     return rules
 
 
 def is_padded_right(mask: tf.Tensor) -> tf.Tensor:
-    """Whether no sequence of a mask [..., S] has tokens and begins with padding."""
+    """Whether no sequence with tokens starts with padding in a mask [..., S]."""
     return tf.reduce_all(mask[..., :1] >= mask)
 
 
@@ -176,7 +178,7 @@ def _is_below(values: tf.Tensor, limit: int | tf.Tensor) -> tf.Tensor:
 
 @contextlib.contextmanager
 def require_all(*rules: Rule) -> Iterator[None]:
-    """Makes the ops inside `with` wait for rules: a condition, and the sentence if it is false."""
+    """Makes the ops inside `with` wait for rules: (condition, message if it is false)."""
     asserts = [tf.debugging.Assert(condition, [sentence]) for condition, sentence in rules]
     with tf.control_dependencies(asserts):
         yield

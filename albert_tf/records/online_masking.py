@@ -1,8 +1,8 @@
-"""Masks n-grams of whole words while training reads, a batch at once (paper, section 4.1).
+"""Masks n-grams of whole words while training reads, one batch at a time (paper, section 4.1).
 
-The records hold the text as it is. The procedure is that of `data_prep.pretraining_data.masking`,
-and so are its statistics. Every random number is a hash of (seed, pass over the records, content of
-the record, place in it): the masks of a record depend on no other record, nor on its batch.
+The records hold the original text. The procedure and its statistics are the same as in
+`data_prep.pretraining_data.masking`. Every random number is a hash of (seed, pass over the records,
+content of the record, position in it): masks depend neither on other records nor on the batch.
 """
 
 import dataclasses
@@ -14,21 +14,21 @@ import tensorflow as tf
 from albert_tf.records import features
 from albert_tf.tokenizers.tokenization import Tokenizer
 
-# Shares of the chosen tokens that become [MASK] and that stay; the others become a random piece.
-# Each token is drawn by itself, as published.
+# Shares of the chosen tokens that become [MASK] and that stay; the others become a random token.
+# Each token is drawn separately, as published.
 MASK_SHARE = 0.8
 KEEP_SHARE = 0.1
-_TOO_LONG = 2**30  # tokens of what cannot be chosen
+_TOO_LONG = 2**30  # the length of n-grams that cannot be chosen
 _LAST = tf.int32.max  # after every word
-_STEP = 0x9E3779B97F4A7C15  # of the counter of SplitMix64
+_STEP = 0x9E3779B97F4A7C15  # the increment of SplitMix64
 
 
 def number_rows(
     make_batches: Callable[[], tf.data.Dataset], *, position: int, step: int, num_records: int
 ) -> tf.data.Dataset:
-    """Batches of `train_batches` -> (batch, None, [B, 2] int64: pass over the records and step).
+    """Batches from `train_batches` -> (batch, None, [B, 2] int64: pass over the records, step).
 
-    `position` is that of the first batch, `step` the number of updates before it.
+    `position` is the position of the first batch, `step` the number of updates before it.
     """
 
     def number(index: tf.Tensor, raw: tf.Tensor) -> tuple[tf.Tensor, None, tf.Tensor]:
@@ -44,15 +44,15 @@ class OnlineMasking:
     """How to read records without masks.
 
     Attributes:
-        max_seq_length: tokens of an example, S.
-        max_predictions_per_seq: most masked tokens of an example, P.
+        max_seq_length: tokens per example, S.
+        max_predictions_per_seq: maximum number of masked tokens per example, P.
         ngram: longest n-gram of words.
         masked_lm_prob: share of the tokens to mask at `first_step`, and before.
-        final_masked_lm_prob: at `last_step`, and after; between them it is linear in the step.
-        whole_words: whether all tokens of a word become [MASK], stay or are random alike, and those
-            that never replace others stay, as white space does. The records have the words, too.
-        seed: of all draws.
-        tokenizer: gives the special pieces.
+        final_masked_lm_prob: at `last_step`, and after; in between, it is linear in the step.
+        whole_words: whether all tokens of a word together become [MASK], stay, or are random;
+            tokens that never replace others, such as white space, stay. The records have words.
+        seed: the seed of all draws.
+        tokenizer: for the special tokens.
     """
 
     max_seq_length: int
@@ -69,7 +69,7 @@ class OnlineMasking:
     def read(self, raw: tf.Tensor, numbers: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """Parses and masks [B] strings -> {name: [B, ...]}, the features that the model reads.
 
-        `numbers` are those of `number_rows`; by default the pass and the step are 0.
+        `numbers` come from `number_rows`; by default, the pass and the step are 0.
         """
         spec = features.unmasked(self.max_seq_length, has_words=self.whole_words)
         batch = features.parse(raw, spec)
@@ -80,7 +80,7 @@ class OnlineMasking:
         is_token = ids >= 0
         num_tokens = tf.reduce_sum(tf.cast(is_token, tf.int32), axis=1)
         places = tf.range(self.max_seq_length)
-        # Padding is a word, too.
+        # Padding also counts as a word.
         starts = (starts > 0) | (places == 0) | (places == num_tokens[:, tf.newaxis])
         words = _find_words(starts, is_token & ~self._find_special(ids), self.ngram, keys)
         chosen = _choose_words(words, self._count_predictions(num_tokens, numbers[:, 1]))
@@ -102,7 +102,7 @@ class OnlineMasking:
         return (ids == self.tokenizer.cls_id) | (ids == self.tokenizer.sep_id)
 
     def _count_predictions(self, num_tokens: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
-        """The most tokens to mask of each sequence, [B]."""
+        """The maximum number of tokens to mask in each sequence, [B]."""
         part = (steps - self.first_step) / (self.last_step - self.first_step)  # float64
         growth = self.final_masked_lm_prob - self.masked_lm_prob
         share = self.masked_lm_prob + growth * tf.clip_by_value(part, 0, 1)
@@ -110,10 +110,10 @@ class OnlineMasking:
         return tf.minimum(self.max_predictions_per_seq, tf.maximum(1, number))
 
     def _draw_replacements(self, ids: tf.Tensor, words: "_Words", keys: tf.Tensor) -> tf.Tensor:
-        """What takes the place of each token if it is chosen, [B, S]."""
+        """The replacement of each token if it is chosen, [B, S]."""
         draws, others = draw(mix(keys), ids.shape[1])
-        if self.whole_words:  # what becomes of a word is drawn at its first token
-            begins = tf.minimum(words.begins, ids.shape[1] - 1)  # some are of no word
+        if self.whole_words:  # drawn once, at the first token of a word
+            begins = tf.minimum(words.begins, ids.shape[1] - 1)  # some belong to no word
             draws = tf.gather(draws, begins, batch_dims=1)
             draws = tf.gather(draws, words.of_token, batch_dims=1)
         candidates = tf.constant(self.tokenizer.replacement_ids, tf.int32)
@@ -128,13 +128,13 @@ class OnlineMasking:
 
 @dataclasses.dataclass(frozen=True)
 class _Words:
-    """The words of a batch, W in the row that has most.
+    """The words of a batch, W in the row with the most.
 
     Attributes:
         begins: [B, W] the first token.
-        sizes: `ngram` of [B, W], ascending: tokens of the first 1, 2, ... words of the n-gram that
-            begins here, which ends before [CLS], [SEP] and padding.
-        order: [B, W] int32, the words are visited in this order.
+        sizes: `ngram` arrays [B, W], ascending: the number of tokens in the first 1, 2, ... words
+            of the n-gram that begins here, which ends before [CLS], [SEP] and padding.
+        order: [B, W] int32, the order in which words are visited.
         of_token: [B, S] the word of each token.
     """
 
@@ -145,7 +145,7 @@ class _Words:
 
 
 def _find_words(starts: tf.Tensor, is_text: tf.Tensor, ngram: int, keys: tf.Tensor) -> _Words:
-    """Finds the words that begin at `starts`, [B, S]; those of `is_text` can be masked.
+    """Finds the words that begin at `starts`, [B, S]; words in `is_text` can be masked.
 
     An n-gram of n words has a probability proportional to 1/n.
     """
@@ -153,7 +153,7 @@ def _find_words(starts: tf.Tensor, is_text: tf.Tensor, ngram: int, keys: tf.Tens
     places = tf.broadcast_to(tf.range(length), tf.shape(starts))
     begins = tf.ragged.boolean_mask(places, starts).to_tensor(length)
     most = tf.shape(begins)[1]
-    # As if further words, which are no text, followed the last one.
+    # As if further words that are not text followed the last one.
     padding = [[0, 0], [0, ngram]]
     bounds = tf.pad(begins, padding, constant_values=length)
     can_mask = tf.gather(tf.pad(is_text, [[0, 0], [0, 1]]), bounds, batch_dims=1)
@@ -171,11 +171,11 @@ def _find_words(starts: tf.Tensor, is_text: tf.Tensor, ngram: int, keys: tf.Tens
 
 
 def _choose_words(words: _Words, most: tf.Tensor) -> tf.Tensor:
-    """[B, W] bool: the words of n-grams with at most `most` [B] tokens in all.
+    """[B, W] bool: the words of n-grams with at most `most` [B] tokens in total.
 
-    A turn chooses one n-gram of each sequence: the first in the order, after the last one chosen,
-    that overlaps no earlier one and fits if shortened. Those before it are dropped, for nothing has
-    changed since they were visited. So the outcome is that of visiting word by word.
+    Each iteration chooses one n-gram per sequence: the first in the order, after the last chosen
+    one, that overlaps no earlier one and fits if shortened. N-grams before it are dropped, because
+    nothing has changed since they were visited. So the result is the same as visiting word by word.
     """
     begins, sizes = words.begins, words.sizes
 
@@ -198,7 +198,7 @@ def _choose_words(words: _Words, most: tf.Tensor) -> tf.Tensor:
         most -= taken
         return free, most, last, tf.reduce_any(is_chosen & (most > 0))
 
-    # Tokens from the beginning of each word to that of the next chosen one.
+    # Tokens from the start of each word to the start of the next chosen word.
     free = tf.fill(tf.shape(begins), _TOO_LONG - 1)
     state = (free, most, tf.fill(tf.shape(most), -1), tf.constant(True))
     shapes = (begins.shape, most.shape, most.shape, tf.TensorShape([]))
@@ -221,14 +221,14 @@ def _list_predictions(ids: tf.Tensor, chosen: tf.Tensor, most: int) -> dict[str,
 
 
 def _make_keys(raw: tf.Tensor, passes: tf.Tensor, seed: int) -> tf.Tensor:
-    """[B] uint64, a key of the draws of each record."""
+    """[B] uint64, a key for the draws of each record."""
     content = tf.cast(tf.strings.to_hash_bucket_fast(raw, 2**63 - 1), tf.uint64)
     key = mix(tf.constant(seed, tf.uint64) + _uint64(_STEP))
     return mix(mix(tf.cast(passes, tf.uint64) + key) + content)
 
 
 def draw(keys: tf.Tensor, number: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Two independent draws of 32 bits for each of `number` places, [B, number] uint64."""
+    """Two independent 32-bit draws for each of `number` places, [B, number] uint64."""
     values = mix(keys[:, tf.newaxis] + _number_places(number))
     return tf.bitwise.right_shift(values, _uint64(32)), tf.bitwise.bitwise_and(
         values, _uint64(2**32 - 1)

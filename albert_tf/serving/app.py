@@ -1,4 +1,4 @@
-"""The paths of the server: bodies become arrays, these wait for the model, outputs become JSON."""
+"""The server's paths: parse bodies into arrays, wait for the model, write outputs as JSON."""
 
 import asyncio
 import importlib.metadata
@@ -30,7 +30,7 @@ from albert_tf.serving.server_metrics import Metrics
 from albert_tf.serving.tensors import check_inputs
 
 _MODEL = "/models/{name}"
-# A path of TensorFlow Serving names a version, a label, or neither.
+# TensorFlow Serving's paths may have a version, a label, or neither.
 _VERSIONS = ("", "/versions/{version}", "/labels/{label}")
 _NO_METHOD = "Malformed request: no such method."
 _Body = TypeVar("_Body")
@@ -41,9 +41,9 @@ class Limits:
     """Limits on one request.
 
     Attributes:
-        max_body_bytes: of a body.
-        max_texts: of a request.
-        seconds: in which its body must have come, and then its answer.
+        max_body_bytes: the size of a body.
+        max_texts: the number of texts in a request.
+        seconds: the time for receiving the body, and then for the answer.
     """
 
     max_body_bytes: int
@@ -130,7 +130,7 @@ class Service:
         model = self._find(request)
         return _reply({"name": model.name, "ready": True})
 
-    # Others.
+    # Other paths.
 
     async def embed(self, request: Request) -> Response:
         body = _decode(await self._read(request), embeddings.EmbeddingsBody)
@@ -147,14 +147,14 @@ class Service:
     async def measure(self, request: Request) -> Response:
         return Response(self.metrics.write(), media_type=server_metrics.CONTENT_TYPE)
 
-    # Their parts.
+    # Helpers.
 
     def _find(self, request: Request) -> ServedModel:
         path = request.path_params
         return self.store.find(path["name"], _read_version(request), path.get("label", ""))
 
     async def _read(self, request: Request) -> bytes:
-        """Returns the body; `Refusal` if it is too large or comes too slowly."""
+        """Returns the body; `Refusal` if it is too large or arrives too slowly."""
         most = self.limits.max_body_bytes
         if int(request.headers.get("content-length", 0)) > most:
             raise Refusal("TOO_LARGE", f"A body may have {most} bytes.")
@@ -175,7 +175,7 @@ class Service:
     async def _answer(
         self, request: Request, signature: ServedSignature, inputs: Arrays
     ) -> dict[str, Any]:
-        """Returns the outputs; a request whose client has gone, or whose time is up, is dropped."""
+        """Returns the outputs; drops requests whose client has gone or whose time is up."""
         inputs = check_inputs(inputs, signature.inputs, self.limits.max_texts)
         seconds = self.limits.seconds
         future = asyncio.wrap_future(
@@ -244,7 +244,7 @@ def _decode(body: bytes, kind: type[_Body]) -> _Body:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        # A name of the body would come back in it, a value does not.
+        # It would repeat a name from the body, but not a value.
         raise invalid(f"JSON Parse error: {error}.") from None
     except RecursionError:
         raise invalid("JSON Parse error: it is too deep.") from None
@@ -255,7 +255,7 @@ def _reply(value: Any) -> Response:
 
 
 def write_refusal(refusal: Refusal, path: str) -> Response:
-    """Returns the reply in the form of the protocol whose path it is."""
+    """Returns the reply in the form of the path's protocol."""
     error: Any = str(refusal)
     if path == "/v1/embeddings":
         kind = "invalid_request_error" if refusal.status < 500 else "server_error"

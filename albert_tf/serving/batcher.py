@@ -12,12 +12,12 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.errors import find_sentence
+from albert_tf.errors import assertion_message
 from albert_tf.serving.refusals import Refusal, invalid
 from albert_tf.serving.served_model import Arrays, ServedSignature
 from albert_tf.serving.server_metrics import Metrics
 
-# Texts are computed together if the longer has at most twice the bytes of the shorter, and these.
+# Texts share a batch if the longer has at most twice the bytes of the shorter plus these.
 _SLACK_BYTES = 128
 
 
@@ -26,11 +26,11 @@ class Request:
     """A request that waits for its rows.
 
     Attributes:
-        signature: which answers it.
-        deadline: of `time.monotonic`; later it is not computed any more.
-        future: of the outputs, [N, ...] by name.
-        parts: outputs by the first row that they are of.
-        num_parts: how many there will be.
+        signature: the signature that answers it.
+        deadline: on `time.monotonic`'s clock; after it, the request is not computed.
+        future: the future of the outputs, [N, ...] by name.
+        parts: outputs, keyed by their first row.
+        num_parts: the expected number of parts.
     """
 
     signature: ServedSignature
@@ -43,12 +43,14 @@ class Request:
         return self.future.done() or time.monotonic() > self.deadline
 
     def finish(self, begin: int, outputs: Arrays) -> None:
-        """Takes the outputs of a part; the last one completes the request."""
+        """Adds the outputs of a part; the last one completes the request."""
         self.parts[begin] = outputs
-        if len(self.parts) == self.num_parts:  # no counter: two threads may be here at once
+        if len(self.parts) == self.num_parts:  # not a counter: two threads may be here at once
             parts = [self.parts[key] for key in sorted(self.parts)]
             joined = {name: np.concatenate([x[name] for x in parts]) for name in parts[0]}
-            with contextlib.suppress(InvalidStateError):  # the client has gone, or it is set
+            with contextlib.suppress(
+                InvalidStateError
+            ):  # the client has gone, or it is already set
                 self.future.set_result(joined)
 
     def fail(self, refusal: Exception) -> None:
@@ -58,7 +60,7 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Rows of a request that are computed together: one, if its signature is joined, else all."""
+    """Rows of a request that are computed together: one if its signature is joined, else all."""
 
     request: Request
     begin: int
@@ -67,20 +69,20 @@ class Part:
 
     @property
     def group(self) -> object:
-        """What only parts that may be computed together have in common."""
+        """The key of parts that may share a batch."""
         shapes = tuple(value.shape[1:] for value in self.inputs.values())
         signature = self.request.signature
         return (signature.function, shapes) if signature.is_joined else self
 
 
 class Batcher:
-    """Computes the rows of all models, those that wait together: see `submit`.
+    """Computes the rows of all models in batches of waiting rows: see `submit`.
 
     Args:
-        max_batch_size: rows that are computed together.
+        max_batch_size: rows per batch.
         max_wait: seconds that a row waits for others.
-        max_queue: rows that wait; further ones are refused.
-        num_threads: batches that are computed at once.
+        max_queue: waiting rows; further rows are refused.
+        num_threads: batches computed in parallel.
     """
 
     def __init__(
@@ -106,7 +108,7 @@ class Batcher:
             thread.start()
 
     def close(self, seconds: float) -> bool:
-        """Ends the threads, and returns whether it did so within `seconds`."""
+        """Stops the threads, and returns whether they stopped within `seconds`."""
         with self._changed:
             self._ends = True
             self._changed.notify_all()
@@ -117,20 +119,22 @@ class Batcher:
     def submit(self, signature: ServedSignature, inputs: Arrays, deadline: float) -> Future:
         """Returns the future of the outputs for inputs [N, ...]; cancel it if nobody waits.
 
-        It raises `Refusal`; `submit` does so if too many rows wait.
+        The future raises `Refusal`; `submit` raises it if too many rows wait.
         """
         request = Request(signature, deadline)
         parts = [*_split(request, inputs)]
         request.num_parts = len(parts)
         with self._changed:
-            if len(self._waiting) >= self._max_queue:  # some may have waited in vain
+            if len(self._waiting) >= self._max_queue:  # some may be cancelled or late
                 self._waiting = collections.deque(
                     x for x in self._waiting if not x.request.is_over()
                 )
             if len(self._waiting) + len(parts) > max(self._max_queue, len(parts)):
-                raise Refusal("RESOURCE_EXHAUSTED", f"{len(self._waiting)} texts wait already.")
+                raise Refusal(
+                    "RESOURCE_EXHAUSTED", f"{len(self._waiting)} texts are already waiting."
+                )
             self._waiting.extend(parts)
-            self._changed.notify_all()  # one thread may wait for a full batch, another be free
+            self._changed.notify_all()  # one thread may wait for a full batch, another may be free
         self._metrics.queue.set(len(self._waiting))
         return request.future
 
@@ -138,23 +142,23 @@ class Batcher:
         while batch := self._take():
             try:
                 self._compute(batch)
-            except Exception as error:  # a defect must not end the thread
-                # The text of the error may have that of a request in it.
+            except Exception as error:  # a bug must not end the thread
+                # The error text may contain a request's text.
                 logging.error("A batch failed: %s.", type(error).__name__)
                 for part in batch:
                     part.request.fail(Refusal("INTERNAL", "The model failed."))
 
     def _take(self) -> Sequence[Part]:
-        """Waits for parts and returns those of a batch: the oldest, and such as it of all.
+        """Waits for parts and returns a batch: the oldest part, and similar ones.
 
-        Returns none after `close`.
+        Returns an empty batch after `close`.
         """
         with self._changed:
             while True:
                 self._changed.wait_for(lambda: self._waiting or self._ends)
                 if self._ends:
                     return ()
-                # A client that asks alone would wait for nobody.
+                # A single client would wait for nothing.
                 if self._max_wait and self._last_size + len(self._waiting) > 2:
                     is_full = lambda: len(self._waiting) >= self._max_batch_size  # noqa: E731
                     self._changed.wait_for(is_full, self._max_wait)
@@ -164,7 +168,7 @@ class Batcher:
                 self._waiting = collections.deque(x for x in waiting if id(x) not in chosen)
                 self._metrics.queue.set(len(self._waiting))
                 if batch:
-                    self._changed.notify_all()  # what is left is for the others
+                    self._changed.notify_all()  # other threads handle the rest
                     return batch
 
     def _compute(self, batch: Sequence[Part]) -> None:
@@ -177,9 +181,9 @@ class Batcher:
                 outputs = signature.run(inputs)
         except tf.errors.InvalidArgumentError as error:
             if len(batch) == 1:
-                batch[0].request.fail(invalid(find_sentence(error)))
+                batch[0].request.fail(invalid(assertion_message(error)))
                 return
-            for part in batch:  # the others are no worse for it
+            for part in batch:  # one bad part must not fail the others
                 self._compute([part])
             return
         self._last_size = size = sum(part.size for part in batch)
@@ -200,7 +204,7 @@ def _split(request: Request, inputs: Arrays) -> Iterator[Part]:
 
 
 def _choose(waiting: Sequence[Part], max_size: int) -> Sequence[Part]:
-    """Returns the first part and those of its group whose lengths are nearest to its own."""
+    """Returns the first part and the parts of its group with the most similar lengths."""
     if not waiting:
         return ()
     first, group = waiting[0], waiting[0].group
@@ -215,5 +219,5 @@ def _choose(waiting: Sequence[Part], max_size: int) -> Sequence[Part]:
 
 
 def _count_bytes(part: Part) -> int:
-    """Returns the bytes of the texts of a part, or the sizes of its other inputs."""
+    """Returns the bytes of a part's texts, or the sizes of its other inputs."""
     return sum(sum(map(len, x.flat)) if x.dtype == object else x.size for x in part.inputs.values())

@@ -1,4 +1,4 @@
-"""Builds the page of bin/demo with gradio: a tab for each thing that a model does."""
+"""Builds the page of bin/demo with gradio: a tab for each thing that a model can do."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -53,12 +53,12 @@ def _show_nearest(model: LoadedModel, text: str, texts: str) -> dict[str, Any]:
     return {"headers": ["cosine", "text"], "data": [[x.score, x.text] for x in found]}
 
 
-_PAIR = {"Text": SENTENCE, "Second text": SENTENCE}  # of a model of one text the first alone
-_CHOICE = {"Text": SENTENCE, "Endings, one a line": "At nine.\nAt five."}
+_PAIR = {"Text": SENTENCE, "Second text": SENTENCE}  # only the first for single-text models
+_CHOICE = {"Text": SENTENCE, "Endings, one per line": "At nine.\nAt five."}
 _QUESTION = {"Question": QUESTION, "Passage": SENTENCE}
 _MASKED = {"Text": "The [MASK] opens at nine."}
-_SEARCH = {"Text": "When can we eat?", "Texts, one a line": "We close at ten.\nShe sings."}
-# {`Answer.view`: (title, function, component of gradio that shows what it returns, fields)}
+_SEARCH = {"Text": "When can we eat?", "Texts, one per line": "We close at ten.\nShe sings."}
+# {`Answer.view`: (title, function, gradio component for its result, fields)}
 VIEWS: Mapping[str, tuple[str, Callable[..., Any], str, Mapping[str, str]]] = {
     "label": ("Classify", _show_labels, "Label", _PAIR),
     "labels": ("Label", _show_labels, "Label", _PAIR),
@@ -72,11 +72,11 @@ VIEWS: Mapping[str, tuple[str, Callable[..., Any], str, Mapping[str, str]]] = {
 
 
 def launch(models: Mapping[str, LoadedModel], port: int) -> Any:
-    """Starts the page of models by their paths on this machine; returns the `gradio.Blocks`.
+    """Starts the page for models, given their paths, on this machine; returns the `gradio.Blocks`.
 
     Raises `UserError` if gradio is missing, or the port is taken.
     """
-    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read by the import
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read at import
     try:
         import gradio
         from starlette.middleware import Middleware
@@ -92,7 +92,9 @@ def launch(models: Mapping[str, LoadedModel], port: int) -> Any:
     try:
         page.launch(server_name=HOST, server_port=port, **options)
     except OSError as error:
-        raise UserError(f"--port: {port} cannot be used ({reason(error)}). Pass another.") from None
+        raise UserError(
+            f"--port: {port} cannot be used ({reason(error)}). Pass another one."
+        ) from None
     print(f"http://{HOST}:{port}", flush=True)
     return page
 

@@ -1,4 +1,4 @@
-"""OpenAI's /v1/embeddings, for models whose answer to a text is a vector."""
+"""OpenAI's /v1/embeddings, for models whose answer to a text is an embedding."""
 
 import base64
 from typing import Any, Literal
@@ -13,7 +13,7 @@ _OUTPUT = "embedding"
 
 
 class EmbeddingsBody(msgspec.Struct):
-    """Of a request; `dimensions` keeps the first ones, as Matryoshka models are trained for."""
+    """The body of a request; `dimensions` keeps the first ones, for Matryoshka models."""
 
     model: str
     input: str | list[str]
@@ -22,10 +22,12 @@ class EmbeddingsBody(msgspec.Struct):
 
 
 def choose(model: ServedModel) -> ServedSignature:
-    """Returns the signature that gives vectors; `Refusal` if the model gives none."""
+    """Returns the signature that gives embeddings; `Refusal` if there is none."""
     signature = model.choose()
     if _OUTPUT not in signature.outputs or signature.inputs.keys() != {"text"}:
-        raise invalid(f"{model.name} gives no vectors: export it with --kind=sentence_embedding.")
+        raise invalid(
+            f"{model.name} gives no embeddings: export it with --kind=sentence_embedding."
+        )
     return signature
 
 
@@ -35,7 +37,7 @@ def read_texts(body: EmbeddingsBody) -> Arrays:
 
 
 def write(body: EmbeddingsBody, outputs: Arrays, num_tokens: int) -> dict[str, Any]:
-    """Returns the reply; vectors that are cut have length 1 again if they had."""
+    """Returns the reply; truncated embeddings are normalized again if they had length 1."""
     vectors = outputs[_OUTPUT]
     size = body.dimensions or vectors.shape[1]
     if not 0 < size <= vectors.shape[1]:

@@ -1,4 +1,4 @@
-"""PredictionService.Predict of TensorFlow Serving by gRPC, with the answers of :predict."""
+"""TensorFlow Serving's PredictionService.Predict over gRPC, with the answers of :predict."""
 
 import math
 import time
@@ -15,7 +15,7 @@ from albert_tf.serving.app import Limits, Service
 from albert_tf.serving.refusals import Refusal, invalid
 from albert_tf.serving.tensors import check_inputs
 
-_THREADS = 32  # requests that wait for the model at once
+_THREADS = 32  # requests that can wait for the model
 _CODES = {"TOO_LARGE": "INVALID_ARGUMENT", "TIMED_OUT": "DEADLINE_EXCEEDED"}
 
 
@@ -65,18 +65,18 @@ class _PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
 
 def _to_array(name: str, value: Any, limits: Limits) -> Any:
-    # One value may stand for all of a shape, which would then be of any size.
+    # One value may represent a whole tensor, whose shape could then be of any size.
     sizes = [x.size for x in value.tensor_shape.dim]
     if min(sizes, default=0) < 0 or math.prod(sizes) > limits.max_body_bytes:
         raise invalid(f"{name} has more values than a body may have bytes, or an unknown shape.")
     try:
         return tf.make_ndarray(value)
     except (TypeError, ValueError):
-        raise invalid(f"{name} is no tensor: its shape and its values differ.") from None
+        raise invalid(f"{name} is not a tensor: its shape does not match its values.") from None
 
 
 def start(service: Service, host: str, port: int) -> grpc.Server:
-    """Starts to answer, in threads of its own; `UserError` if the port cannot be had."""
+    """Starts answering in separate threads; `UserError` if the port is not available."""
     options = [("grpc.max_receive_message_length", service.limits.max_body_bytes)]
     server = grpc.server(futures.ThreadPoolExecutor(_THREADS), options=options)
     handler = _PredictionService(service)
@@ -84,6 +84,6 @@ def start(service: Service, host: str, port: int) -> grpc.Server:
     try:
         server.add_insecure_port(f"{host}:{port}")
     except RuntimeError:
-        raise UserError(f"--grpc_port: {host}:{port} cannot be listened on.") from None
+        raise UserError(f"--grpc_port: cannot listen on {host}:{port}.") from None
     server.start()
     return server

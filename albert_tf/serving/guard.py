@@ -1,4 +1,4 @@
-"""Stands before the application: who may ask, what is counted and logged, and no traceback."""
+"""Wraps the application: checks access, counts and logs requests, and hides tracebacks."""
 
 import hmac
 import time
@@ -14,9 +14,9 @@ from albert_tf.serving.app import write_refusal
 from albert_tf.serving.refusals import Refusal
 from albert_tf.serving.server_metrics import Metrics
 
-# What a probe of a cluster asks without a token.
+# Paths that a cluster's probes use without a token.
 _PROBES = ("/v2/health/live", "/v2/health/ready")
-# What paths are counted and logged by: a client cannot make more of them.
+# The names of paths in counters and logs: clients cannot create more of them.
 _PATHS = ("/v1/models", "/v1/embeddings", "/v2/models", "/v2/health", "/metrics")
 
 
@@ -25,11 +25,11 @@ class Guard:
     """An ASGI application around another.
 
     Attributes:
-        app: which answers.
-        metrics: which counts.
+        app: the application that answers.
+        metrics: the counters.
         token: what clients must send as `Authorization: Bearer TOKEN`; "" if they need none.
-        hosts: names by which the server may be asked, without ports; none: any.
-        logs_requests: whether each request is a line of the log.
+        hosts: allowed names in Host headers, without ports; empty allows any.
+        logs_requests: whether each request is logged.
     """
 
     app: ASGIApp
@@ -59,7 +59,7 @@ class Guard:
                 reply = write_refusal(refusal, scope["path"])
                 await reply(scope, receive, send_and_see)
             except Exception as error:
-                # Without its message, which may quote a request.
+                # Without the message, which may quote a request.
                 logging.error("%s failed: %s.", _shorten(scope["path"]), type(error).__name__)
                 if not status:
                     reply = write_refusal(Refusal("INTERNAL", "The server failed."), scope["path"])
@@ -68,15 +68,15 @@ class Guard:
             self._record(scope, headers, status, time.perf_counter() - start)
 
     def _check(self, path: str, headers: Headers) -> None:
-        """Raises `Refusal` for a page of a browser, a wrong host name or a wrong token."""
+        """Raises `Refusal` for a web page's request, a wrong host name or a wrong token."""
         if "origin" in headers:
-            raise Refusal("PERMISSION_DENIED", "Pages of the web may not ask this server.")
+            raise Refusal("PERMISSION_DENIED", "Web pages may not use this server.")
         host = headers.get("host", "").rpartition(":")
         names = {headers.get("host", ""), host[0]}
         if self.hosts and not names & {*self.hosts}:
-            message = "This server does not have the name of the Host header: see --allowed_hosts."
+            message = "The name in the Host header is not allowed: see --allowed_hosts."
             raise Refusal("PERMISSION_DENIED", message)
-        given = headers.get("authorization", "").encode("latin-1")  # the bytes of the wire
+        given = headers.get("authorization", "").encode("latin-1")  # the raw bytes
         is_right = hmac.compare_digest(given, f"Bearer {self.token}".encode())
         if self.token and path not in _PROBES and not is_right:
             raise Refusal("UNAUTHENTICATED", "Send the token as Authorization: Bearer TOKEN.")
@@ -93,5 +93,5 @@ class Guard:
 
 
 def _shorten(path: str) -> str:
-    """Returns the beginning of a path that clients cannot choose freely."""
+    """Returns the part of a path that clients cannot choose freely."""
     return next((x for x in _PATHS if path.startswith(x)), "other")

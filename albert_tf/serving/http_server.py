@@ -1,4 +1,4 @@
-"""Runs the application under uvicorn, with bounds on slow and many clients."""
+"""Runs the application under uvicorn, with limits on slow and many clients."""
 
 import asyncio
 import contextlib
@@ -16,21 +16,21 @@ _MAX_HEADER_BYTES = 32_768
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A connection that ends if the headers of a request are too large or come too slowly."""
+    """A connection that closes if request headers are too large or arrive too slowly."""
 
     _timer: asyncio.TimerHandle | None = None
     _header_bytes = 0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        # Beyond the limit that answers with 503: connections on which nothing was asked yet.
+        # Further connections beyond the limit for 503: they have sent no request yet.
         if self.limit_concurrency and len(self.connections) > 2 * self.limit_concurrency:
             transport.abort()
         self._start_timer()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._timer:  # the headers are not complete yet
+        if self._timer:  # the headers are incomplete
             self._header_bytes += len(data)
             if self._header_bytes > _MAX_HEADER_BYTES:
                 self.transport.abort()
@@ -59,12 +59,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class Server(uvicorn.Server):
-    """Ends with 0 after a signal, when what is in flight is answered; see `make_server`."""
+    """Answers open requests after a signal, then exits with 0; see `make_server`."""
 
     _problem: Exception | None = None
 
     def stop(self, problem: Exception) -> None:
-        """Ends `run`, which then raises the problem."""
+        """Stops `run`, which then raises the problem."""
         self._problem, self.should_exit = problem, True
 
     async def startup(self, sockets: Any = None) -> None:
@@ -101,10 +101,10 @@ def make_server(
     """Returns the server of an application; `run` blocks until SIGTERM or SIGINT.
 
     Args:
-        port: 0 takes a free one.
-        max_connections: with requests at once; others are answered with 503.
-        drain_seconds: in which open requests are answered at the end.
-        certificate: file of TLS, with its `key`.
+        port: 0 chooses a free port.
+        max_connections: connections with open requests; others get 503.
+        drain_seconds: the time for answering open requests at the end.
+        certificate: the TLS certificate file, with its `key`.
     """
     config = uvicorn.Config(
         app,

@@ -1,4 +1,4 @@
-"""Loads the versions of models, and swaps a new one in while the last one answers."""
+"""Loads versions of models, and swaps in a new one while the old one answers."""
 
 import contextlib
 import ctypes
@@ -29,9 +29,9 @@ LOADING, AVAILABLE, END = "LOADING", "AVAILABLE", "END"
 
 @dataclass(frozen=True)
 class State:
-    """Of a version: one of the names above, and why it ended, if it is damaged.
+    """The state of a version: one of the names above, and the reason if it failed.
 
-    `content` tells whether its folder has changed since: a copy may not have been whole.
+    `content` shows whether its folder has changed since: a copy may have been incomplete.
     """
 
     name: str
@@ -45,9 +45,9 @@ class Entry:
     """A model that is served.
 
     Attributes:
-        name: of its URL.
-        folder: of an export, its versions, or a checkpoint.
-        wanted: which versions; none: the newest `latest`, of all 0.
+        name: the name in its URL.
+        folder: the folder of an export, of its versions, or of a checkpoint.
+        wanted: the versions to serve; empty: the newest `latest`, or all if that is 0.
         latest: how many of the newest versions are served.
         labels: {label: version}.
         loaded: the versions that answer.
@@ -64,7 +64,7 @@ class Entry:
 
 
 def read_config(path: str) -> list[Entry]:
-    """Returns the models of a file for `tensorflow_model_server --model_config_file`."""
+    """Returns the models in a file for `tensorflow_model_server --model_config_file`."""
     try:
         config = text_format.Parse(files.read_bytes(path, "--model_config"), ModelServerConfig())
     except (text_format.ParseError, UnicodeDecodeError) as error:
@@ -76,7 +76,7 @@ def read_config(path: str) -> list[Entry]:
         versions = tuple(policy.specific.versions)
         entries.append(Entry(model.name, model.base_path, versions, latest, labels))
     names = [entry.name for entry in entries]
-    require(bool(names), f"--model_config: {path} lists no model.")
+    require(bool(names), f"--model_config: {path} lists no models.")
     require(len({*names}) == len(names), f"--model_config: {path} lists a name twice.")
     return entries
 
@@ -84,7 +84,7 @@ def read_config(path: str) -> list[Entry]:
 class ModelStore:
     """The models of a server.
 
-    A version that cannot be loaded changes nothing: those that answer go on.
+    A version that cannot be loaded changes nothing: the loaded versions keep answering.
     """
 
     def __init__(self, entries: Sequence[Entry], metrics: Metrics) -> None:
@@ -102,7 +102,7 @@ class ModelStore:
         return all(entry.loaded for entry in self._entries.values())
 
     def find(self, name: str, version: int | None = None, label: str = "") -> ServedModel:
-        """Returns a version, by default the newest; `Refusal` if it does not answer."""
+        """Returns a version, by default the newest; `Refusal` if it is not available."""
         entry = self._find_entry(name)
         if label:
             version = entry.labels.get(label)
@@ -130,7 +130,7 @@ class ModelStore:
         return self._entries[name]
 
     def start(self, poll_seconds: float, on_error: Callable[[Exception], None]) -> None:
-        """Loads the models in a thread, and looks for new versions unless `poll_seconds` is 0."""
+        """Loads the models in a thread, and checks for new versions unless `poll_seconds` is 0."""
 
         def watch() -> None:
             try:
@@ -149,19 +149,19 @@ class ModelStore:
             have_dropped = [self.update(entry) for entry in self._entries.values()]
             if not poll_seconds:
                 return
-            self._stops.wait(poll_seconds)  # the last requests of a dropped version end meanwhile
+            self._stops.wait(poll_seconds)  # meanwhile, the last requests to a dropped version end
             if any(have_dropped):
                 _return_memory()
 
     def close(self, seconds: float) -> bool:
-        """Ends the thread, and returns whether it did so within `seconds`."""
+        """Stops the thread, and returns whether it stopped within `seconds`."""
         self._stops.set()
         self._thread.join(seconds)
         self._temporary.cleanup()
         return not self._thread.is_alive()
 
     def _export(self, entry: Entry) -> None:
-        """Exports a checkpoint, which then answers as its export does; without a task, [MASK]."""
+        """Exports a checkpoint to serve it; without a task, it guesses [MASK]."""
         source = SourceConfig(checkpoint=entry.folder)
         checkpoint, task, config = export_source.read_source(source)
         if task is None:
@@ -171,10 +171,9 @@ class ModelStore:
         model_versions.write(model, entry.folder)
 
     def update(self, entry: Entry) -> bool:
-        """Loads the versions that are wanted and new, then drops those that are not wanted.
+        """Loads wanted versions that are new, then drops versions that are no longer wanted.
 
-        In place of one that is damaged the next older one is wanted. Returns whether it dropped
-        any.
+        A damaged version is replaced by the next older one. Returns whether it dropped any.
         """
         while True:
             wanted = _list_wanted(entry)
@@ -198,7 +197,7 @@ class ModelStore:
         try:
             model = served_model.load(entry.name, version, folder)
         except Exception as error:
-            # Without the path: clients read it.
+            # Without the path, because clients see it.
             message = reason(error).replace(folder, f"version {version}")
             entry.states[version] = State(END, "DATA_LOSS", message, content)
             logging.error("%s cannot be served: %s", folder, reason(error))
@@ -210,14 +209,14 @@ class ModelStore:
 
 
 def _return_memory() -> None:
-    """Gives what a dropped version had back to the system."""
-    gc.collect()  # functions of TensorFlow hold each other
-    with contextlib.suppress(OSError, AttributeError):  # glibc would keep it
+    """Returns the memory of a dropped version to the system."""
+    gc.collect()  # TensorFlow functions reference each other
+    with contextlib.suppress(OSError, AttributeError):  # glibc would keep the memory
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _list_versions(folder: str) -> dict[int, str]:
-    """Returns {version: folder}, of a folder of versions or of one version."""
+    """Returns {version: folder} for a folder of versions or of a single version."""
     if tf.io.gfile.exists(os.path.join(folder, saved_model.GRAPH)):
         name = os.path.basename(os.path.abspath(folder))
         return {int(name) if name.isdigit() else 1: folder}
@@ -225,7 +224,7 @@ def _list_versions(folder: str) -> dict[int, str]:
 
 
 def _describe_content(folder: str) -> list[tuple[str, int, int]]:
-    """Returns the name, size and time of each file; none of a folder that is being removed."""
+    """Returns the name, size and time of each file; empty if the folder is being removed."""
     with contextlib.suppress(tf.errors.OpError):
         paths = [os.path.join(folder, name) for name in files.list_files(folder)]
         stats = [tf.io.gfile.stat(path) for path in paths]
@@ -234,7 +233,7 @@ def _describe_content(folder: str) -> list[tuple[str, int, int]]:
 
 
 def _is_sound(state: State | None, folder: str) -> bool:
-    """Whether a version has not failed to load, or its folder has changed since."""
+    """Whether loading a version has not failed, or its folder has changed since."""
     return not state or state.code == "OK" or state.content != _describe_content(folder)
 
 

@@ -1,4 +1,4 @@
-"""Why a request is refused: the codes of TensorFlow Serving, and their statuses of HTTP."""
+"""Why a request is refused: TensorFlow Serving's codes, and their HTTP statuses."""
 
 STATUS = {
     "INVALID_ARGUMENT": 400,
@@ -16,13 +16,13 @@ STATUS = {
 }
 
 
-class Refusal(Exception):  # noqa: N818  (no error: an answer)
-    """A request that gets no answer.
+class Refusal(Exception):  # noqa: N818  (an answer, not an error)
+    """A refused request.
 
     Attributes:
         code: a key of `STATUS`.
-        status: of HTTP.
-        headers: of the reply.
+        status: the HTTP status.
+        headers: the headers of the reply.
     """
 
     def __init__(self, code: str, message: str) -> None:

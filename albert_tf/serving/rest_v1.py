@@ -14,7 +14,7 @@ from albert_tf.serving.tensors import decode_base64, to_array, to_json
 
 
 class PredictBody(msgspec.Struct):
-    """Of :predict: `instances`, a row each, or `inputs`, a column each."""
+    """The body of :predict: `instances`, one per row, or `inputs`, one per column."""
 
     signature_name: str = ""
     instances: list[Any] | None = None
@@ -22,7 +22,7 @@ class PredictBody(msgspec.Struct):
 
 
 class ExamplesBody(msgspec.Struct):
-    """Of :classify and :regress."""
+    """The body of :classify and :regress."""
 
     examples: list[dict[str, Any]]
     signature_name: str = ""
@@ -33,7 +33,7 @@ def read_predict(body: PredictBody, signature: ServedSignature) -> Arrays:
     """Returns the inputs of a request; `Refusal`."""
     specs = signature.inputs
     if (body.instances is None) == (body.inputs is None):
-        raise invalid("Missing 'inputs' or 'instances' key, or both are there.")
+        raise invalid("Missing 'inputs' or 'instances' key, or both are present.")
     if body.instances is None:
         columns = body.inputs
         if len(specs) == 1 and not _is_named(columns):
@@ -74,7 +74,7 @@ def write_predictions(outputs: Arrays, *, in_rows: bool) -> dict[str, Any]:
 
 
 def read_examples(body: ExamplesBody) -> Arrays:
-    """Returns the serialised `tf.train.Example`s of a request; `Refusal`."""
+    """Returns the serialized `tf.train.Example`s of a request; `Refusal`."""
     examples = [
         tf.train.Example(
             features=tf.train.Features(

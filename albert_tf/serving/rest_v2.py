@@ -1,4 +1,4 @@
-"""KServe's protocol, version 2, over HTTP: /v2/models/NAME/infer, with tensors as JSON or bytes."""
+"""KServe's protocol, version 2, over HTTP: /v2/models/NAME/infer, with JSON or binary tensors."""
 
 import math
 import struct
@@ -19,7 +19,7 @@ _SIZE = "binary_data_size"
 
 
 class Tensor(msgspec.Struct):
-    """An input, or an output that is asked for."""
+    """An input, or a requested output."""
 
     name: str
     shape: list[int] = []
@@ -38,7 +38,7 @@ class InferBody(msgspec.Struct):
 
 
 def choose(body: InferBody, model: ServedModel) -> ServedSignature:
-    """Returns the signature that is named, or else the first with such inputs; `Refusal`."""
+    """Returns the named signature, or the first one with these inputs; `Refusal`."""
     if name := body.parameters.get("signature_name"):
         return model.choose(str(name))
     names = {tensor.name for tensor in body.inputs}
@@ -70,7 +70,7 @@ def read_inputs(body: InferBody, binary: bytes, signature: ServedSignature) -> A
             raise invalid(f"{path}: shape {tensor.shape} has {number} values, not {array.size}.")
         arrays[tensor.name] = array.reshape(tensor.shape)
     if begin != len(binary):
-        raise invalid(f"{len(binary) - begin} bytes of the body are no input.")
+        raise invalid(f"{len(binary) - begin} bytes of the body belong to no input.")
     return arrays
 
 
@@ -97,7 +97,7 @@ def _read_bytes(data: bytes, dtype: tf.DType, path: str) -> np.ndarray:
 
 
 def write_outputs(body: InferBody, outputs: Arrays, model: ServedModel) -> tuple[bytes, int | None]:
-    """Returns the body of a reply and the length of its JSON, None if nothing follows it."""
+    """Returns the body of a reply and the length of its JSON; None if nothing follows the JSON."""
     asked = {tensor.name: tensor.parameters for tensor in body.outputs} or {
         key: {} for key in outputs
     }
@@ -128,7 +128,7 @@ def _write_bytes(array: np.ndarray) -> bytes:
 
 
 def _describe(name: str, shape: Any, dtype: tf.DType) -> dict[str, Any]:
-    datatype = _DATATYPES.get(dtype, "BYTES")  # of arrays of objects, too
+    datatype = _DATATYPES.get(dtype, "BYTES")  # also for object arrays
     return {"name": name, "datatype": datatype, "shape": [*shape]}
 
 

@@ -18,7 +18,7 @@ from albert_tf.records import features
 from albert_tf.serving.refusals import invalid
 
 PREDICT, CLASSIFY, REGRESS = "predict", "classify", "regress"
-# Words of the texts with which a model is warmed up: of a short one, and of the longest.
+# Numbers of words in the warm-up texts: a short one, and the longest.
 _WARMUP_WORDS = (8, 64, 512)
 
 Arrays = Mapping[str, np.ndarray]
@@ -31,10 +31,10 @@ class ServedSignature:
     Attributes:
         name: its key in the SavedModel.
         method: `PREDICT`, `CLASSIFY` or `REGRESS`.
-        function: takes its inputs as keywords.
+        function: has the inputs as keyword arguments.
         description: the `SignatureDef`, as JSON.
-        is_joined: whether rows of several requests are computed together: the shape of a row of the
-            outputs does not depend on the other rows.
+        is_joined: whether rows of several requests share a batch: the shape of an output row does
+            not depend on the other rows.
     """
 
     name: str
@@ -62,10 +62,10 @@ class ServedModel:
     """A version of a model.
 
     Attributes:
-        name: of the model, as in its URL.
+        name: the model's name in its URL.
         version: its number.
         signatures: by name.
-        count_tokens: texts in UTF-8 -> the tokens that the model reads of them.
+        count_tokens: texts in UTF-8 -> the number of tokens that the model reads.
     """
 
     name: str
@@ -74,7 +74,7 @@ class ServedModel:
     count_tokens: Callable[[Iterable[bytes]], int]
 
     def choose(self, name: str = "", method: str = PREDICT) -> ServedSignature:
-        """Returns the signature of a name, or the default one; `Refusal` if there is none."""
+        """Returns the named signature, or the default one; `Refusal` if there is none."""
         name = name or serving_api.DEFAULT
         if name not in self.signatures:
             raise invalid(f'Serving signature key "{name}" not found.')
@@ -89,7 +89,7 @@ class ServedModel:
 
 
 def load(name: str, version: int, folder: str) -> ServedModel:
-    """Loads a version and answers a request of each length with it: the first ones are slow.
+    """Loads a version and warms it up with a request of each length: first requests are slow.
 
     Raises `UserError` if a checksum is wrong.
     """
@@ -99,7 +99,7 @@ def load(name: str, version: int, folder: str) -> ServedModel:
         key: _make_signature(key, function, graph.signature_def[key])
         for key, function in functions.items()
     }
-    # The default signature is another one's as well: what is compiled once takes half the memory.
+    # The default signature equals another one: compiling it once needs half the memory.
     default = signatures[serving_api.DEFAULT]
     for key, signature in signatures.items():
         if (signature.inputs, signature.outputs) == (default.inputs, default.outputs):

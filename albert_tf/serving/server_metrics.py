@@ -1,4 +1,4 @@
-"""What a server counts, as Prometheus reads it."""
+"""The server's counters, for Prometheus."""
 
 import contextlib
 import time
@@ -11,18 +11,18 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 
 
 class Metrics:
-    """The counters of a server; none of them holds a text."""
+    """The counters of a server; they never hold text."""
 
     def __init__(self) -> None:
         self._registry = registry = prometheus.CollectorRegistry()
         self.requests = prometheus.Counter(
-            "albert_requests", "Requests by their end", ["path", "status"], registry=registry
+            "albert_requests", "Requests by outcome", ["path", "status"], registry=registry
         )
         self.rows = prometheus.Counter("albert_texts", "Texts or examples", registry=registry)
         self.queue = prometheus.Gauge("albert_queue_length", "Waiting texts", registry=registry)
         self.batch_size = prometheus.Histogram(
             "albert_batch_size",
-            "Texts that were computed together",
+            "Texts per batch",
             buckets=(1, 2, 4, 8, 16, 32, 64, 128),
             registry=registry,
         )
@@ -35,7 +35,7 @@ class Metrics:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Measures the seconds that the body takes."""
+        """Measures the time of its block."""
         start = time.perf_counter()
         yield
         self.seconds.labels(name).observe(time.perf_counter() - start)

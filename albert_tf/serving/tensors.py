@@ -1,4 +1,4 @@
-"""Values of JSON as the arrays that a signature takes, and back."""
+"""Converts JSON values to a signature's arrays, and back."""
 
 import base64
 import binascii
@@ -16,8 +16,8 @@ from albert_tf.serving.refusals import Refusal, invalid
 def to_array(value: Any, spec: tf.TensorSpec, path: str) -> np.ndarray:
     """Returns nested lists as an array of the shape and type of a spec.
 
-    Raises `Refusal` with the path of the first value that does not fit; in `path` a star stands for
-    its place in the outermost list.
+    Raises `Refusal` with the path of the first value that does not fit; a star in `path` stands for
+    the index in the outermost list.
     """
     convert = _to_bytes if spec.dtype == tf.string else _to_integer
     nested = _convert(value, spec.shape.rank, convert, path)
@@ -27,7 +27,9 @@ def to_array(value: Any, spec: tf.TensorSpec, path: str) -> np.ndarray:
     except (ValueError, OverflowError):
         array = np.array(None)
     if array.ndim != spec.shape.rank:
-        raise invalid(f"{path}: lists must have one length, and numbers must fit {dtype.__name__}.")
+        raise invalid(
+            f"{path}: lists must have the same length, and numbers must fit {dtype.__name__}."
+        )
     return array
 
 
@@ -65,7 +67,7 @@ def _to_integer(value: Any, path: str) -> int:
 
 
 def _describe(value: Any) -> str:
-    """Returns what a value of JSON is; no text of a client comes back or into a log."""
+    """Describes a JSON value without its text, which must not appear in replies or logs."""
     names = {str: "a string", list: "a list", dict: "an object", type(None): "null"}
     return names.get(type(value)) or to_one_line(value)
 
@@ -73,15 +75,15 @@ def _describe(value: Any) -> str:
 def check_inputs(
     inputs: Mapping[str, np.ndarray], specs: Mapping[str, tf.TensorSpec], max_texts: int
 ) -> Mapping[str, np.ndarray]:
-    """Returns the inputs if they are those of a signature, with as many rows each.
+    """Returns the inputs if they match a signature and have the same number of rows.
 
-    Raises `Refusal`; TOO_LARGE for more than `max_texts` rows, of choices all counted.
+    Raises `Refusal`; TOO_LARGE for more than `max_texts` rows, counting each choice.
     """
     if inputs.keys() != specs.keys():
         raise invalid(f"The inputs must be {sorted(specs)}, not {sorted(inputs)}.")
     sizes = {len(value) for value in inputs.values()}
     if len(sizes) != 1 or sizes == {0}:
-        raise invalid("The inputs must have one number of rows, and at least one.")
+        raise invalid("The inputs must have the same number of rows, at least one.")
     number = max(len(x) if x.dtype != object else x.size for x in inputs.values())
     if number > max_texts:
         raise Refusal("TOO_LARGE", f"A request may have {max_texts} texts, not {number}.")
@@ -89,7 +91,7 @@ def check_inputs(
 
 
 def to_json(array: np.ndarray) -> Any:
-    """Returns nested lists: numbers, and strings, {"b64": ...} if they are no UTF-8."""
+    """Returns nested lists of numbers and strings; {"b64": ...} for strings that are not UTF-8."""
     return _to_text(array.tolist()) if array.dtype == object else array.tolist()
 
 

@@ -1,4 +1,4 @@
-"""Averages predictions files of one task and split: an ensemble is a predictions file, too."""
+"""Averages predictions files of one task and split; an ensemble is also a predictions file."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,9 +14,9 @@ _SAME = ("task", "kind", "labels", "split")
 def average(contents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Averages predictions files of one task and split (paper, section 4.9).
 
-    The kind of task says how. `contents` are {path: content}, as `predictions.read` returns it. The
-    result names their data, if all have the same. Raises `UserError` if the files are of different
-    tasks, splits or examples.
+    The kind of task says how. `contents` is {path: content}, as `predictions.read` returns it. The
+    result lists the data if all files have the same. Raises `UserError` if the files differ in
+    task, split or examples.
     """
     (first_path, first), *others = contents.items()
     for path, content in others:

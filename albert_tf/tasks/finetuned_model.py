@@ -31,22 +31,22 @@ def read_finetuned(
 ) -> FinetunedModel:
     """Reads a fine-tuned checkpoint as `formats.read` does, with config and task.
 
-    A checkpoint that is not of a run needs the task; `changes` are to the config of the run, or of
-    the task, which is in float32 unless they say otherwise. Raises `UserError` if there is none, or
-    something is wrong with it.
+    A checkpoint without a run needs the task. `changes` apply to the config of the run, or of the
+    task, whose default dtype is float32. Raises `UserError` if there is no checkpoint, or it is
+    invalid.
     """
     checkpoint = formats.read(path, which=which)
     values = checkpoint.task_config
     if values is None:
         task = task or infer_task(checkpoint)
         if task is None:
-            raise UserError(f"{path} is not of a run, which knows its labels: give --labels.")
+            raise UserError(f"{path} has no run that knows its labels: pass --labels.")
         if "dtype" not in changes.own:
             changes = dataclasses.replace(changes, overrides=(*changes.overrides, "dtype=float32"))
         config = recipes.resolve_config(task, checkpoint.config, changes)
         return FinetunedModel(checkpoint, config, task)
     task = infer_task(checkpoint)
-    assert task, "a run that has the config of a task has the task"
+    assert task, "a run with the config of a task has the task"
     config = recipes.change_config(values, changes, task.kind, is_run=True)
     return FinetunedModel(checkpoint, config, task)
 
@@ -64,9 +64,8 @@ def read_with_data(
 ) -> tuple[FinetunedModel, dict[str, TaskDataset]]:
     """Reads a fine-tuned model as `read_finetuned`, and the datasets of the splits `names`.
 
-    The user's own labels and columns are those of the run, and so are the files, unless the user
-    names others; of published tasks, a model of another may predict one. `paths` are {split: its
-    file, if the user names it}.
+    For the user's own task, labels, columns and files default to the run's. A published task can be
+    predicted by a model of another published task. `paths` is {split: the user's file for it}.
     """
     is_own = data.task == task_table.OWN
     is_known = data.knows_labels or not is_own
@@ -74,9 +73,11 @@ def read_with_data(
     model = read_finetuned(path, task, changes, which)
     if data.labels and data.labels != model.task.labels:
         known = ",".join(model.task.labels) or "none"
-        raise UserError(f"--labels: the model has {known}. Name its own, or leave --labels out.")
+        raise UserError(f"--labels: the model has {known}. Pass these, or leave --labels out.")
     if is_own and data.kind not in (task_table.DEFAULT_KIND, model.task.kind.name):
-        raise UserError(f"--kind={data.kind}: the model is of {model.task.kind}. Leave --kind out.")
+        raise UserError(
+            f"--kind={data.kind}: the model is for {model.task.kind}. Leave --kind out."
+        )
     data = task_cache.complete(data, None, model.checkpoint.run.get("task"))
     task = model.task if is_own or task is None else task
     task_dataset.check_task(task, model.task)
@@ -91,9 +92,9 @@ def read_with_data(
 def _recall_data(
     prefix: str, data: DataArguments, paths: Mapping[str, str | None], names: Sequence[str]
 ) -> tuple[DataArguments, Mapping[str, str | None]]:
-    """Returns data and paths, and those of the run where the user names none.
+    """Returns data and paths, completed from the run where the user gives none.
 
-    Raises `UserError` if a file of one of the splits `names` is gone or has changed.
+    Raises `UserError` if a file of one of the splits `names` is missing or has changed.
     """
     run = run_record.find(prefix)
     recorded = run.data if run else {}
@@ -105,7 +106,7 @@ def _recall_data(
         if not {*hashes.values()} <= {*recorded.get("dev", {}).get("files", {}).values()}:
             logging.warning(
                 f"{prefix} was not trained on the other nine tenths of --train_file: the scores "
-                "may be of texts that it has learnt. Name --dev_file."
+                "may include texts that it was trained on. Pass --dev_file."
             )
     changes: dict[str, Any] = {
         name: getattr(known, name)
@@ -126,21 +127,21 @@ def _recall_data(
 
 
 def read_task_name(path: str) -> str | None:
-    """The name of the task of a run, of which the folder or a checkpoint is named."""
+    """The name of a run's task, given its folder or one of its checkpoints."""
     run = run_record.find(path)
     return str(run.task["task"]) if run and run.task else None
 
 
 def infer_task(checkpoint: ModelCheckpoint) -> Task | None:
-    """The task of a checkpoint, as its run, or its folder of another format, names it."""
+    """The task of a checkpoint, from its run or from its folder in another format."""
     header = checkpoint.run.get("task")
     return task_table.from_header(header) if header else None
 
 
 def read_dev_metrics(checkpoint: ModelCheckpoint) -> Mapping[str, Any]:
-    """What the dev set says of a checkpoint; empty if it was not evaluated there.
+    """The dev metrics of a checkpoint; empty if it was not evaluated on dev.
 
-    Of a run, whose evaluation may have come after the checkpoint was read, its file says it.
+    For a run they come from its file: it may have been evaluated after the checkpoint was read.
     """
     prefix, name = checkpoint.source, metrics_file("dev")
     if (folder := run_record.find_folder(prefix, name)) is None:
@@ -149,12 +150,12 @@ def read_dev_metrics(checkpoint: ModelCheckpoint) -> Mapping[str, Any]:
     evaluated = os.path.basename(str(content.get("checkpoint")))
     if evaluated == os.path.basename(prefix):
         return content
-    logging.info(f"{folder}/{name} is of {evaluated}: {prefix} takes no thresholds from it.")
+    logging.info(f"{folder}/{name} is about {evaluated}: its thresholds are not used for {prefix}.")
     return checkpoint.dev_metrics
 
 
 def read_thresholds(checkpoint: ModelCheckpoint) -> dict[str, float]:
-    """The thresholds that are best on the dev set, of labels or of null odds, if evaluated."""
+    """The best thresholds on the dev set, of labels or of null odds, if it was evaluated."""
     return dict(read_dev_metrics(checkpoint).get(THRESHOLDS, {}))
 
 
@@ -163,14 +164,14 @@ def find_vocabulary(
 ) -> tuple[str, Tokenizer]:
     """Returns the folder and the tokenizer of the vocabulary to train with.
 
-    It is the one named, or a copy of the checkpoint's in the cache. Raises `UserError` as
-    `read_tokenizer`, or if the config has another size.
+    It is the vocabulary at `path`, or a copy of the checkpoint's vocabulary in the cache. Raises
+    `UserError` as `read_tokenizer` does, or if the config has another size.
     """
     tokenizer = read_tokenizer(initial, path)
     require(
         tokenizer.size == config.albert.vocab_size,
-        f"the vocabulary has {tokenizer.size} pieces, the config has albert.vocab_size="
-        f"{config.albert.vocab_size}. Take --set albert.vocab_size={tokenizer.size}.",
+        f"the vocabulary has {tokenizer.size} tokens, the config has albert.vocab_size="
+        f"{config.albert.vocab_size}. Use --set albert.vocab_size={tokenizer.size}.",
     )
     folder = path or os.path.join(cache_dir, f"vocabulary-{tokenizer.sha256[:16]}")
     if initial and not tf.io.gfile.exists(folder):
@@ -181,7 +182,7 @@ def find_vocabulary(
 
 
 def read_tokenizer(checkpoint: ModelCheckpoint | None, path: str | None) -> Tokenizer:
-    """Returns the tokenizer of the vocabulary that is named, or else of the checkpoint's.
+    """Returns the tokenizer of the given vocabulary, or of the checkpoint's.
 
     Raises `UserError` if there is none, or the two differ.
     """
@@ -192,11 +193,11 @@ def read_tokenizer(checkpoint: ModelCheckpoint | None, path: str | None) -> Toke
         return tokenizer
     if checkpoint is None:
         raise UserError(
-            "there is nothing to start from: name a pre-trained model with --init_checkpoint, or, "
+            "there is nothing to start from: pass a pre-trained model with --init_checkpoint, or, "
             "for new weights, a vocabulary with --vocabulary."
         )
     if (found := model_checkpoint.load_tokenizer(checkpoint)) is None:
         raise UserError(
-            f"there is no vocabulary beside {checkpoint.source}: name it with --vocabulary."
+            f"there is no vocabulary next to {checkpoint.source}: pass it with --vocabulary."
         )
     return found

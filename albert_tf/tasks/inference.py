@@ -1,6 +1,6 @@
-"""Runs a fine-tuned model on a task dataset and decodes its outputs: predictions by example id.
+"""Runs a fine-tuned model on a task dataset, and decodes its outputs to predictions by example id.
 
-With a head after each layer it chooses when the model leaves its layers: its patience.
+With early exit, it also chooses the patience.
 """
 
 import dataclasses
@@ -36,16 +36,15 @@ def make_predict(
 ) -> Callable[[], Any]:
     """Returns `predict()` -> {example id: prediction} of a dataset; see `predictions`.
 
-    Or it returns what `decode` makes of the arguments of `decode_outputs`, the default. The first
-    call reads the records, which stay in memory for the next ones. It raises `UserError` if they
-    are damaged or missing.
+    `decode` replaces `decode_outputs`, with the same arguments. The first call reads the records,
+    which then stay in memory. It raises `UserError` if they are damaged or missing.
     """
     run_model = eval_step.make_predict(strategy, model, num_branches=num_branches)
 
     spec = dataset.task.make_features(config.max_seq_length)
     buckets = devices.choose_buckets(config, strategy)
 
-    @functools.cache  # TensorFlow traces each pipeline that is made, for a third of a second
+    @functools.cache  # TensorFlow takes a third of a second to trace each pipeline
     def make_batches() -> tuple[tf.data.Dataset, np.ndarray]:
         batches, order = input_pipeline.sorted_eval_batches(
             dataset.records,
@@ -55,7 +54,7 @@ def make_predict(
             divisor=strategy.num_replicas_in_sync * num_branches,
             fills=devices.needs_static_shapes(strategy),
         )
-        # A file that ends between two records can be read to its end.
+        # A file that was cut between two records reads without an error.
         if len(order) != dataset.num_records:
             raise task_dataset.damaged_error(dataset, "some records are missing")
         distributed = input_pipeline.distribute(strategy, lambda: batches, spec, buckets=buckets)
@@ -74,7 +73,7 @@ def make_predict(
 
 
 def decode_outputs(config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs) -> Predictions:
-    """Decodes the model's outputs, [N, ...] of all records, to predictions by example id."""
+    """Decodes the model's outputs for all records, [N, ...], to predictions by example id."""
     answer, examples = dataset.task.kind.answer, dataset.examples
     options = ReplyOptions(run_config=config, labels=dataset.task.labels)
     return answer.decode(outputs, examples, options, dataset.read_arrays())
@@ -87,14 +86,14 @@ def predict(
     *,
     chooses: bool,
 ) -> tuple[Predictions, dict[str, Any]]:
-    """Returns the predictions of a task dataset, and what metrics of the split say of the patience.
+    """Returns the predictions for a task dataset, and the metrics about patience.
 
-    That is {} without heads after each layer; else {"patience"}, with which all else is predicted:
-    that of the config; if `chooses`, the smallest whose score loses no more than `exit_max_loss`;
-    for other splits that of dev. With `chooses` there is also "exits", the score and the mean
-    number of layers with each patience.
+    The metrics are {} without early exit, otherwise {"patience"}, which the predictions use: the
+    config's; with `chooses`, the smallest whose score loses at most `exit_max_loss`; for other
+    splits, the patience chosen on dev. With `chooses` there is also "exits", the score and the
+    mean number of layers for each patience.
     """
-    # All heads, which are compared.
+    # All heads, to compare them.
     config = dataclasses.replace(finetuned.config, exit_patience=None)
     logging.info(f"{finetuned.checkpoint.source}: evaluated in {config.dtype}")
     branches = devices.choose_num_branches(config, strategy)
@@ -131,7 +130,7 @@ def _choose_exit(
     task, name = dataset.task, dataset.best_by
     scores = {k: predictions.score(task, dataset.examples, x)[name] for k, (_, x) in exits.items()}
     least = scores[len(exits)] - config.exit_max_loss / (1 if task.kind.learn.is_percent else 100)
-    # All layers, if their score is no number.
+    # All layers, if their score is NaN.
     best = next((k for k, score in scores.items() if score >= least), len(exits))
     chosen = config.exit_patience or best
     curve = [{"patience": k, "layers": x, name: scores[k]} for k, (x, _) in exits.items()]
@@ -144,7 +143,7 @@ def _choose_exit(
 
 
 def choose_patience(config: FinetuneConfig, checkpoint: ModelCheckpoint) -> FinetuneConfig:
-    """Returns the config with a patience: its own, the best on a run's dev set, or all layers."""
+    """Returns the config with a patience: its own, the best on the run's dev set, or all layers."""
     if not config.early_exit or config.exit_patience:
         return config
     patience = finetuned_model.read_dev_metrics(checkpoint).get(run_files.PATIENCE)
@@ -152,7 +151,7 @@ def choose_patience(config: FinetuneConfig, checkpoint: ModelCheckpoint) -> Fine
 
 
 def run_all_layers(config: FinetuneConfig) -> FinetuneConfig:
-    """Returns the config of a model that runs all layers, and says so where it has early exits."""
+    """Returns the config of a model that runs all layers; logs if this disables early exit."""
     if config.early_exit:
-        logging.info("The export runs all layers: the heads of early_exit are left out.")
+        logging.info("The export runs all layers: the early-exit heads are left out.")
     return config.with_all_layers()

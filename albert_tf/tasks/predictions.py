@@ -1,4 +1,4 @@
-"""Predictions files: written, read and scored. One holds a model's predictions of one split."""
+"""Writes, reads and scores predictions files: a model's predictions for one split."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
@@ -18,12 +18,12 @@ class _PredictionsFile(TypedDict):
     kind: str
     labels: list[str]
     split: str
-    checkpoint: str | list[str]  # of an ensemble, those of its members
+    checkpoint: str | list[str]  # for an ensemble, the checkpoints of its members
     predictions: dict[str, dict[str, Any]]  # {id: see the module of the kind}
 
 
 class PredictionsFile(_PredictionsFile, total=False):
-    """The content of a predictions file; `data` are the files (see `data_record`)."""
+    """The content of a predictions file; `data` describes the data files (see `data_record`)."""
 
     data: dict[str, Any]
 
@@ -37,7 +37,7 @@ def write(
     checkpoint: str | Sequence[str],
     data: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes a predictions file, whole or not at all.
+    """Writes a predictions file, completely or not at all.
 
     Raises `UserError` if a prediction does not fit the task's kind, or its numbers are not finite
     (the network has diverged).
@@ -56,14 +56,14 @@ def write(
 
 
 def read(path: str) -> PredictionsFile:
-    """Reads a predictions file; `UserError` if it is not one, or does not fit its kind."""
+    """Reads a predictions file; `UserError` if it is malformed or does not fit its kind."""
     content = files.read_as(path, PredictionsFile, "predictions")
     _check(content, path)
     return content
 
 
 def list_checkpoints(content: Mapping[str, Any]) -> list[str]:
-    """Returns the checkpoints of a predictions file: several of an ensemble."""
+    """Returns the checkpoints of a predictions file: several for an ensemble."""
     checkpoint = content["checkpoint"]
     return [checkpoint] if isinstance(checkpoint, str) else checkpoint
 
@@ -77,18 +77,18 @@ def score(
 ) -> dict[str, float]:
     """Scores predictions, by example id, against `gold`, the rows of `examples.jsonl`.
 
-    `confidence` adds the ends of the 95 % bootstrap interval, as `accuracy_from` and
-    `accuracy_to`, of every metric of examples (not of tuned thresholds). Of SQuAD 2.0, null odds
-    above 0 mean that there is no answer, or above those of `span.with_null_threshold`.
+    `confidence` adds the ends of the 95 % bootstrap interval, such as `accuracy_from` and
+    `accuracy_to`, for every metric without tuned thresholds. For SQuAD 2.0, null odds above 0, or
+    above the threshold of `span.with_null_threshold`, mean "no answer".
 
-    Returns the task's metrics, for RACE also those of the two levels, for SQuAD all scores of the
-    official script; for embeddings correlations of the cosines with the labels, or without labels
-    the mean reciprocal rank and the share of ranks up to 1, 5 and 10.
+    Returns the task's metrics; for RACE also the accuracies of the two levels, for SQuAD all scores
+    of the official script; for embeddings the correlations of cosines with labels, or without
+    labels the mean reciprocal rank and the recall at 1, 5 and 10.
 
     Raises `UserError` if there is nothing to score, an id is unknown, or a label or prediction is
-    missing. Only a question may lack its prediction: it scores 0, as in the official script.
+    missing. A question without a prediction is allowed: it scores 0, as in the official script.
     """
-    require(bool(gold), "there is no example to score: the set is empty.")
+    require(bool(gold), "there are no examples to score: the set is empty.")
     scores, statistics = task.kind.learn.score(task, gold, predictions)
     if confidence:
         for name, (statistic, rows) in statistics.items():
@@ -100,10 +100,10 @@ def score(
 def compare_with_teacher(
     task: Task, gold: Sequence[Mapping[str, Any]], predictions: Predictions
 ) -> dict[str, float]:
-    """Returns the score of the teacher's answers, and in `agreement` how alike both predict.
+    """Returns the score of the teacher's answers, and their `agreement` with the predictions.
 
-    That is the share of examples with the same prediction, or of values the metric itself. It is {}
-    unless each example has an answer.
+    Agreement is the share of equal predictions, or the metric itself for numbers. Returns {} unless
+    every example has an answer.
     """
     if not all(example.get("teacher") for example in gold):
         return {}
@@ -126,28 +126,28 @@ def warn_if_constant(
     predictions: Predictions,
     learning_rate: float,
 ) -> None:
-    """Warns of a collapsed model: all predictions are one, though the labels `gold` vary."""
+    """Warns about a collapsed model: all predictions are the same although the labels vary."""
     labels = [_to_value(example.get("label")) for example in gold]
     values = [_to_value(prediction["prediction"]) for prediction in predictions.values()]
     if shown := task.kind.learn.describe_constant(labels, values):
         logging.warning(
             f"all {len(values)} predictions are {shown}, but the labels vary: the model has learnt "
-            "nothing, or has collapsed. If that stays, train again for more epochs, with a "
+            "nothing, or has collapsed. If this persists, train again for more epochs, with a "
             f"learning_rate below {learning_rate:g}, or with a longer warm-up."
         )
 
 
 def _to_value(label: Any) -> Any:
-    """Labels that can be counted: JSON has lists of several."""
+    """Makes labels hashable: JSON has lists of labels."""
     return tuple(label) if isinstance(label, list) else label
 
 
 def _check(content: Mapping[str, Any], path: str) -> None:
     task = task_table.from_header(content)
     if [task.kind.name, *task.labels] != [content["kind"], *content["labels"]]:
-        raise UserError(f"{path} is not of the task {task.name}: its kind or labels are others.")
+        raise UserError(f"{path} is not for the task {task.name}: its kind or labels differ.")
     if not content["predictions"]:
-        raise UserError(f"{path}: there is no prediction in it.")
+        raise UserError(f"{path} has no predictions.")
     for id_, prediction in content["predictions"].items():
         if not task.kind.answer.is_sound(prediction, task.labels):
             raise UserError(

@@ -1,11 +1,11 @@
 """The config of a fine-tuning run: the paper's hyper-parameters, and what the user changes.
 
-`configs/recipes.json` has the fields of each recipe by task, from the paper, appendix A.4, and the
+`configs/recipes.json` has the fields of each recipe by task, from the paper's appendix A.4 and the
 scripts published with the code. v2 is for the second checkpoints, which were trained without
-dropout: the published scripts leave it out, and RACE diverges at the learning rate of v1. AX has no
-training data: a model of MNLI predicts it. simcse (Gao et al. 2021, unsupervised, of a base model)
-trains sentence embeddings from single texts, vectors from those of another model. `num_examples`
-are the examples of the published training data, for which the steps are meant.
+dropout: the published scripts leave it out, and RACE diverges at v1's learning rate. AX has no
+training data: an MNLI model predicts it. simcse (Gao et al. 2021, unsupervised, base model) trains
+sentence embeddings from single texts, vectors from another model's embeddings. `num_examples` is
+the size of the published training data, for which the steps are meant.
 """
 
 import dataclasses
@@ -31,43 +31,43 @@ if TYPE_CHECKING:
 
 RECIPES = ("v1", "v2", "simcse", "vectors", "none")
 _TOLERANCE = 0.05  # releases of the same data differ by up to 3.5 %
-# Up to which (hidden size, layers): docs/research/results.md, "Fine-tuning". Larger: the paper's.
+# {(hidden size, layers) at most: rate}: docs/research/results.md; for larger models the paper's.
 _RATES = {(256, 6): 1e-4, (256, math.inf): 5e-5, (math.inf, math.inf): 2e-5}
 
 
 @dataclass(frozen=True)
 class ConfigOverrides:
-    """What the user overrides of a config."""
+    """The user's overrides of a config."""
 
     recipe: str | None = setting(
-        f"one of {', '.join(RECIPES)}; default: v2, none for a task of your own", None
+        f"one of {', '.join(RECIPES)}; default: v2, or none for your own task", None
     )
-    config_file: str | None = setting("JSON file of a FinetuneConfig", None, flag="config")
+    config_file: str | None = setting("JSON file with a FinetuneConfig", None, flag="config")
     overrides: tuple[str, ...] = overrides_setting(FinetuneConfig)
 
     @functools.cached_property
     def file_fields(self) -> dict[str, Any]:
-        """The fields of the file; none without a file."""
+        """The fields of the file; empty without a file."""
         return config_io.read_file(self.config_file) if self.config_file else {}
 
     @functools.cached_property
     def own(self) -> dict[str, Any]:
-        """The fields that the user sets, in the file or after it."""
+        """The fields that the user sets, in the file or with flags."""
         return {**self.file_fields, **dict(map(config_io.parse, self.overrides))}
 
 
 def read_recipe(name: str | None, task: str) -> dict[str, Any]:
-    """Returns fields of a `FinetuneConfig`, nested, for `config_io.load`; of `none` there are none.
+    """Returns nested fields of a `FinetuneConfig` for `config_io.load`; none for recipe `none`.
 
-    Without a name it is v2 if that has the task. Raises `UserError` if there is no such recipe, or
-    it has no row for the task.
+    The default is v2 if it has the task. Raises `UserError` if there is no such recipe, or it has
+    no row for the task.
     """
     table = _read_table()
     name = name or ("v2" if task in table["v2"] else "none")
     known = ", ".join(RECIPES)
-    require(name in RECIPES, f"there is no recipe {name!r}. Take one of {known}.")
+    require(name in RECIPES, f"there is no recipe {name!r}. Use one of {known}.")
     rows = table.get(name, {task: {}})
-    require(task in rows, f"recipe {name} has no task {task!r}. Take --recipe=none, and --set.")
+    require(task in rows, f"recipe {name} has no task {task!r}. Use --recipe=none, and --set.")
     return rows[task]
 
 
@@ -76,10 +76,10 @@ def resolve_config(
 ) -> FinetuneConfig:
     """Returns the recipe with the model of a checkpoint, then the user's file and overrides.
 
-    A number of passes that the user sets replaces the recipe's steps; to other steps its warm-up
-    is scaled. A preset of the model that the user sets keeps the recipe's dropout. Unless the user
-    sets a length, the recipe's is cut to the positions of the model; other lengths follow it (see
-    `token_lengths.follow`). Without any learning rate it is chosen by the size of the model. Raises
+    A number of epochs from the user replaces the recipe's steps; a different number of steps scales
+    its warm-up. A model preset from the user keeps the recipe's dropout. Unless the user sets a
+    length, the recipe's length is limited to the model's positions; other lengths follow it (see
+    `token_lengths.follow`). If no learning rate is set, the size of the model decides it. Raises
     `UserError` if a key or a value is wrong.
     """
     recipe = read_recipe(changes.recipe, task.name)
@@ -96,7 +96,7 @@ def resolve_config(
     positions = model.max_position_embeddings
     if "max_seq_length" not in changes.own and length > positions:
         logging.info(
-            f"max_seq_length is {positions}, all positions of the model, instead of {length}."
+            f"max_seq_length is {positions} instead of {length}: the model has no more positions."
         )
         defaults["max_seq_length"] = positions
     if "learning_rate" not in chosen:
@@ -117,9 +117,9 @@ def resolve_config(
 def change_config(
     values: Mapping[str, Any], changes: ConfigOverrides, kind: Kind | None, *, is_run: bool
 ) -> FinetuneConfig:
-    """Returns the config of `values` with the user's changes, which other lengths follow.
+    """Returns the config of `values` with the user's changes; other lengths follow them.
 
-    A run keeps its own ones, unless the user changes its `max_seq_length`.
+    A run keeps its other lengths unless the user changes its `max_seq_length`.
     """
     config = config_io.load(FinetuneConfig, changes.config_file, changes.overrides, values)
     if kind:
@@ -133,10 +133,10 @@ def change_config(
 def fit_to_data(
     config: FinetuneConfig, changes: ConfigOverrides, train: "TaskDataset"
 ) -> FinetuneConfig:
-    """Returns the config of `resolve_config` with a schedule that suits the training data.
+    """Returns the config of `resolve_config` with a schedule that fits the training data.
 
-    See `_fit_schedule`; an evaluation is at least once in a pass, and a checkpoint at least at each
-    evaluation, unless the user says when.
+    See `_fit_schedule`. Unless the user sets it otherwise, the run evaluates at least once per
+    epoch, and writes a checkpoint at least at each evaluation.
     """
     config = _fit_schedule(config, train.task.name, changes.own, len(train.examples))
     updates = max(1, train.num_records // config.train_batch_size)
@@ -151,10 +151,10 @@ def fit_to_data(
 
 
 def complete(config: FinetuneConfig, train: "TaskDataset") -> FinetuneConfig:
-    """Returns the config with the numbers that the training data give.
+    """Returns the config with the numbers that follow from the training data.
 
-    These are steps in place of passes, weights of the classes in place of `balanced`, and the size
-    of a teacher's vectors if the model learns these.
+    These are steps instead of epochs, class weights instead of `balanced`, and the size of the
+    teacher's embeddings if the model learns them.
     """
     if config.class_weights == BALANCED:
         labels = train.task.labels
@@ -165,9 +165,7 @@ def complete(config: FinetuneConfig, train: "TaskDataset") -> FinetuneConfig:
         config = dataclasses.replace(config, class_weights=weights)
     if (size := train.manifest["settings"].get("teacher_size")) and config.vector_loss == COSINE:
         known = config.embedding_size
-        message = (
-            f"embedding_size {known} is not {size}, that of the teacher's vectors. Leave it out."
-        )
+        message = f"embedding_size {known} is not {size}, the teacher's size. Leave it out."
         require(known in (0, size), message)
         config = dataclasses.replace(config, embedding_size=size)
     return config.with_steps(train.num_records)
@@ -178,9 +176,9 @@ def _read_table() -> dict[str, dict[str, Any]]:
 
 
 def _drop_schedule(recipe: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a recipe without its steps and its warm-up, where the user sets passes or a share.
+    """Removes a recipe's steps if the user sets epochs, and its warm-up if the user sets a share.
 
-    `own` are the fields that the user sets; steps, unless they are 0, take precedence over passes.
+    `own` are the fields that the user sets; steps, unless 0, take precedence over epochs.
     """
     dropped = {"num_warmup_steps"} if "warmup_proportion" in own else set()
     steps = own.get("num_train_steps")
@@ -192,10 +190,10 @@ def _drop_schedule(recipe: Mapping[str, Any], own: Mapping[str, Any]) -> dict[st
 def _fit_schedule(
     config: FinetuneConfig, task: str, own: Mapping[str, Any], num_examples: int
 ) -> FinetuneConfig:
-    """Returns the config with as many passes as the recipe's steps are over the published data.
+    """Returns the config with as many epochs as the recipe's steps make on the published data.
 
-    The steps stay if the user sets them, or if data and batches are of the published sizes; so does
-    a warm-up that the user sets.
+    The steps stay if the user sets them, or if data and batches have the published sizes. A warm-up
+    that the user sets stays as well.
     """
     table = _read_table()
     published, row = table["num_examples"].get(task, 1), table["v2"].get(task)
@@ -219,9 +217,9 @@ def _fit_schedule(
 
 
 def _keep_dropout(changes: ConfigOverrides, recipe: Mapping[str, Any]) -> Sequence[str]:
-    """Returns overrides for the fields of the model in a recipe that the user does not set."""
+    """Returns overrides that keep a recipe's model fields, except those that the user sets."""
     if not isinstance(changes.own.get("albert", ""), str | dict):
-        return []  # `config_io.load` refuses it
+        return []  # `config_io.load` reports it
     model = changes.file_fields.get("albert")
     named = {*model} if isinstance(model, dict) else set()
     for key, value in map(config_io.parse, changes.overrides):
@@ -232,7 +230,7 @@ def _keep_dropout(changes: ConfigOverrides, recipe: Mapping[str, Any]) -> Sequen
 
 
 def _check_class_weights(config: FinetuneConfig, task: Task) -> None:
-    """Raises `UserError` unless the task has the classes that the config gives weights."""
+    """Raises `UserError` unless the config's class weights fit the task."""
     weights, labels = config.class_weights, task.labels
     kinds = [name for name, kind in task_table.KINDS.items() if kind.learn.has_class_weights]
     require(
@@ -243,5 +241,5 @@ def _check_class_weights(config: FinetuneConfig, task: Task) -> None:
     require(
         not weights or weights == BALANCED or len(weights) == len(labels),
         f"class_weights has {len(weights)} numbers, the task {len(labels)} labels "
-        f"({', '.join(labels)}). Give one for each, in this order.",
+        f"({', '.join(labels)}). Pass one for each, in this order.",
     )

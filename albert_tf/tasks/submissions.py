@@ -1,11 +1,11 @@
 """Writes the files that leaderboards accept, from predictions files.
 
-    GLUE    glue.zip, a tsv file for each of its eleven test sets (gluebenchmark.com/faq)
+    GLUE    glue.zip, with a tsv file for each of its eleven test sets (gluebenchmark.com/faq)
     SQuAD   predictions.json, nbest_predictions.json and, for SQuAD 2.0, null_odds.json, in the
-            shapes that the official script reads
-    RACE    answers.json: of each passage the letters, in the order of its questions
+            form that the official script reads
+    RACE    answers.json: the letters for each passage, in the order of its questions
 
-Next to them, sources.txt names the checkpoint of each, and what is only filler.
+Next to them, sources.txt lists the checkpoint of each file, and which files are only filler.
 """
 
 import io
@@ -27,7 +27,7 @@ _Contents = Mapping[str, Mapping[str, Any]]
 
 
 class GlueFile(NamedTuple):
-    """A test set of GLUE: key of `task_table.TASKS`, rows of its file, split of the predictions."""
+    """A GLUE test set: key of `task_table.TASKS`, rows of its file, split of the predictions."""
 
     task: str
     num_rows: int
@@ -52,20 +52,20 @@ GLUE_FILES = {
 def write(contents: _Contents, output_dir: str, *, null_threshold: float = 0.0) -> list[str]:
     """Writes the submission to one leaderboard; nothing if a predictions file does not fit.
 
-    `contents` are {path: content}, as `predictions.read` returns it: of GLUE any number, of SQuAD
-    or RACE one. Of SQuAD 2.0, null odds above `null_threshold` mean that there is no answer.
-    Returns the lines of sources.txt.
+    `contents` is {path: content}, as `predictions.read` returns it: any number of files for GLUE,
+    one for SQuAD or RACE. For SQuAD 2.0, null odds above `null_threshold` mean "no answer". Returns
+    the lines of sources.txt.
 
-    Raises `UserError` if no leaderboard accepts the predictions, or not together.
+    Raises `UserError` if no leaderboard accepts the predictions, or does not accept them together.
     """
     for path, content in contents.items():
         known = ", ".join(_MAKERS)
-        message = f"{path}: no leaderboard takes {content['task']!r}. It may be {known}."
+        message = f"{path}: no leaderboard accepts {content['task']!r}. Use one of {known}."
         require(content["task"] in _MAKERS, message)
     makers = {_MAKERS[content["task"]] for content in contents.values()}
     if len(makers) > 1 or (len(contents) > 1 and _make_glue not in makers):
         raise UserError(
-            f"{' and '.join(contents)} are not one submission. Name one file, or average files of "
+            f"{' and '.join(contents)} are not one submission. Pass one file, or average files of "
             "one task with bin/score ensemble."
         )
     [make] = makers
@@ -81,7 +81,7 @@ _Submission = tuple[dict[str, bytes], list[str]]
 
 
 def _make_glue(contents: _Contents, _: float) -> _Submission:
-    """All files are required: filler, named in the lines, stands for missing predictions."""
+    """All files are required: missing predictions become filler, which the lines mention."""
     paths = _match_glue_files(contents)
     archive = io.BytesIO()
     lines = []
@@ -99,9 +99,9 @@ def _make_glue(contents: _Contents, _: float) -> _Submission:
                     f"(no predictions of task {file.task}, split {file.split})"
                 )
             table = "".join(f"{index}\t{row}\n" for index, row in enumerate(rows))
-            # A ZipInfo has a fixed date: the same predictions give the same archive.
+            # A ZipInfo has a fixed date, so the same predictions give the same archive.
             entry = zipfile.ZipInfo(name)
-            entry.external_attr = 0o644 << 16  # else, nobody may read what is unpacked
+            entry.external_attr = 0o644 << 16  # otherwise nobody can read the unpacked files
             zipped.writestr(entry, f"index\tprediction\n{table}", zipfile.ZIP_DEFLATED)
     return {_GLUE: archive.getvalue()}, lines
 
@@ -112,11 +112,11 @@ def _match_glue_files(contents: _Contents) -> dict[str, str]:
     for path, content in contents.items():
         key = content["task"], content["split"]
         if key not in names:
-            raise UserError(f"{path}: the leaderboard takes no split {key[1]!r} of {key[0]}.")
+            raise UserError(f"{path}: the leaderboard rejects split {key[1]!r} of {key[0]}.")
         if names[key] in paths:
             raise UserError(
-                f"{paths[names[key]]} and {path} are both of {key[0]}, split {key[1]}: "
-                "take one, or average them with bin/score ensemble."
+                f"{paths[names[key]]} and {path} are both for {key[0]}, split {key[1]}: "
+                "use one, or average them with bin/score ensemble."
             )
         paths[names[key]] = path
     return paths
@@ -130,13 +130,13 @@ def _make_rows(content: Mapping[str, Any], file: GlueFile, path: str) -> list[st
             f"{path} has {len(rows)} predictions, not one for each of the {file.num_rows} rows of "
             f"the test file of {file.task}: predict that file."
         )
-    is_number = not content["labels"]  # of STS-B
+    is_number = not content["labels"]  # STS-B
     to_text = _format_score if is_number else str
     return [to_text(rows[id_]["prediction"]) for id_ in ids]
 
 
 def _format_score(value: float) -> str:
-    """STS-B's scores are from 0 to 5; a network's may be a little outside."""
+    """STS-B's scores are between 0 and 5; a network's may be slightly outside."""
     return f"{min(max(value, 0.0), 5.0):.3f}"
 
 
@@ -166,8 +166,8 @@ def _make_race(contents: _Contents, _: float) -> _Submission:
         numbers = [str(number) for number in range(len(letters))]
         if not passage or letters.keys() != set(numbers):
             raise UserError(
-                f"{path}: predictions of questions of {passage!r} are missing. Predict whole files "
-                "of RACE, whose ids are like 'high123.txt-0'."
+                f"{path}: predictions for {passage!r} are missing. Predict whole files of RACE, "
+                "whose ids are like 'high123.txt-0'."
             )
         answers[passage] = [letters[number] for number in numbers]
     return {_RACE: files.to_json(answers)}, [f"{_RACE}: {_describe_source(path, content)}"]

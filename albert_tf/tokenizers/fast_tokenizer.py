@@ -1,4 +1,4 @@
-"""Builds the `tokenizer.json` of `transformers`, whose ids are those of our tokenizers."""
+"""Builds a `tokenizer.json` for `transformers` with the same ids as our tokenizers."""
 
 import functools
 import re
@@ -16,18 +16,18 @@ from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START, SentencePie
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceTokenizer
 
-# No word holds it: a piece with it is never chosen.
+# No word contains it: a piece with it is never chosen.
 NEVER = " "
-# Stands before each part of a text: no normalizer changes it.
+# Marks the start of each part of a text: no normalizer changes it.
 _START = "^"
-# Letters with a case, and what does not separate them.
+# Letters with case, and characters that do not separate them.
 _CASED, _IGNORED = r"[\p{Lu}\p{Ll}\p{Lt}]", r"[\p{Mn}\p{Me}\p{Cf}\p{Lm}\p{Sk}'.:·’]"
 
 
 def build(tokenizer: Tokenizer, content: bytes) -> tokenizers.Tokenizer:
-    """Returns a tokenizer of the library `tokenizers`; `content` is that of the vocabulary file.
+    """Returns a tokenizer of the library `tokenizers`; `content` is the vocabulary file's content.
 
-    `describe_differences` tells of which texts it cannot give our ids.
+    `describe_differences` says for which texts its ids differ from ours.
     """
     backend = tokenizer.backend
     if isinstance(backend, SentencePieceTokenizer):
@@ -51,18 +51,18 @@ def build(tokenizer: Tokenizer, content: bytes) -> tokenizers.Tokenizer:
 
 
 def list_special(tokenizer: Tokenizer) -> list[str]:
-    """Returns the pieces of padding, unknown, [CLS], [SEP] and [MASK]."""
+    """Returns the tokens for padding, unknown, [CLS], [SEP] and [MASK]."""
     names = ("pad_id", "unk_id", "cls_id", "sep_id", "mask_id")
     return [tokenizer.id_to_piece(getattr(tokenizer, name)) for name in names]
 
 
 def describe_differences(tokenizer: Tokenizer) -> str:
-    """Says where transformers gives other ids: no `tokenizer.json` holds these rules of ours."""
+    """Says where transformers gives other ids: `tokenizer.json` cannot hold all our rules."""
     *others, last = list_special(tokenizer)
     others += ["<0x00>"] * ("<0x00>" in tokenizer.ids_by_piece)
-    places = f"for {', '.join(others)} or {last} in a text"  # which are those pieces there
+    places = f"for {', '.join(others)} or {last} in a text"  # special tokens there
     if isinstance(tokenizer.backend, SentencePieceTokenizer):
-        # Which the published code cuts again.
+        # Pieces that the published code splits again.
         places += ", for some digits before a comma" * bool(tokenizer.backend.expansions)
         rules = vocabulary_uses.read_model(tokenizer.backend).normalizer_spec.precompiled_charsmap
         places += ", for some letters with marks that the model's own rules change" * bool(rules)
@@ -86,7 +86,7 @@ def _make_unigram(backend: SentencePieceTokenizer, model: Any) -> models.Unigram
     vocabulary = []
     for i, piece in enumerate(model.pieces):
         text, score = piece.piece, piece.score
-        if piece.type == proto.USER_DEFINED:  # SentencePiece's bonus: it is always chosen
+        if piece.type == proto.USER_DEFINED:  # SentencePiece's bonus: always chosen
             score = 0.1 * (len(text.encode()) - 1)
         elif piece.type == proto.UNUSED or i in backend.expansions:
             text += NEVER
@@ -96,7 +96,7 @@ def _make_unigram(backend: SentencePieceTokenizer, model: Any) -> models.Unigram
 
 
 def _make_bpe(backend: SentencePieceTokenizer, model: Any) -> models.BPE:
-    """The best pair of neighbours is joined first; a model of characters has no pairs."""
+    """Joins the best adjacent pair first; a character model has no pairs."""
     scores = {
         x.piece: x.score
         for i, x in enumerate(model.pieces)
@@ -117,11 +117,11 @@ def _make_bpe(backend: SentencePieceTokenizer, model: Any) -> models.BPE:
 
 
 def make_pre_tokenizer(scheme: str, *, splits: bool) -> pre_tokenizers.PreTokenizer:
-    """Takes off the ▁ that the normalizer adds to each part, but for that of a text's first part.
+    """Removes the ▁ that the normalizer adds to each part, except the first part of a text.
 
-    The library divides a text at masks; only after a space a part after a mask begins with a ▁. The
-    library knows a text's first part by its first character, if no normalizer drops that: hence
-    the added ▁.
+    The library splits a text at masks; a part after a mask begins with ▁ only after a space. The
+    library recognizes a text's first part by its first character, if no normalizer drops that
+    character: hence the added ▁.
     """
     extra = rf"{WORD_START}(?={WORD_START}|\Z)" if scheme == "always" else f"{WORD_START}+"
     added = Regex(rf"\A\{_START}({extra})?|\A{WORD_START}")
@@ -135,7 +135,7 @@ def make_pre_tokenizer(scheme: str, *, splits: bool) -> pre_tokenizers.PreTokeni
 
 
 def make_normalizer(config: TokenizerConfig, spec: proto.ModelProto) -> normalizers.Normalizer:
-    """Ours (see `normalization.normalize`), then the model's own, after a ▁ for each part."""
+    """Our normalizer (`normalization.normalize`), then the model's, after a ▁ for each part."""
     steps = [normalizers.Prepend(_START), _collapse_spaces(), *list_changes(config, spec)]
     if spec.remove_extra_whitespaces:
         steps.append(_collapse_spaces())
@@ -144,7 +144,7 @@ def make_normalizer(config: TokenizerConfig, spec: proto.ModelProto) -> normaliz
 
 
 def list_changes(config: TokenizerConfig, spec: proto.ModelProto) -> list[normalizers.Normalizer]:
-    """Returns the steps that change characters: ours, then the model's own."""
+    """Returns the steps that change characters: ours, then the model's."""
     loose, composed = normalization.get_forms(config)
     steps: list[normalizers.Normalizer] = []
     if loose:
@@ -154,7 +154,7 @@ def list_changes(config: TokenizerConfig, spec: proto.ModelProto) -> list[normal
     if composed:
         steps.append(getattr(normalizers, composed)())
     if config.lower_case:
-        # Rust lowers letters one by one; a sigma that ends a word has a form of its own.
+        # Rust lower-cases letters one by one, but a final sigma has a special form.
         steps.append(normalizers.Replace(Regex(rf"(?<={_CASED})Σ(?!{_IGNORED}*{_CASED})"), "ς"))
         steps.append(normalizers.Lowercase())
     if spec.precompiled_charsmap:
@@ -175,14 +175,14 @@ def _collapse_spaces() -> normalizers.Normalizer:
 
 @functools.cache
 def join_spaces(number: str = "") -> normalizers.Normalizer:
-    """Makes spaces of white space as `str.split` has it; with "+", one of several."""
+    """Turns white space, as defined by `str.split`, into spaces; with "+", runs into one space."""
     spaces = "".join(c for c in map(chr, range(sys.maxunicode + 1)) if c.isspace())
     return normalizers.Replace(Regex(f"[{re.escape(spaces)}]{number}"), " ")
 
 
 @functools.cache
 def _list_combining() -> str:
-    """A regular expression of what `unicodedata.combining` holds for combining."""
+    """A regular expression for the combining characters of `unicodedata.combining`."""
     ranges: list[list[int]] = []
     for code in range(sys.maxunicode + 1):
         if unicodedata.combining(chr(code)):

@@ -12,7 +12,7 @@ from albert_tf.settings import setting
 
 Span = tuple[int, int]
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
-# Form -> (the form in which accents are loose, the form of the result).
+# {form: (the form with separate accents, the form of the result)}
 UNICODE_FORMS: dict[str, tuple[Form | None, Form | None]] = {
     "NFKD": ("NFKD", None),
     "NFKC": ("NFKD", "NFC"),
@@ -28,22 +28,22 @@ _WORDS = re.compile(r"\S+")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """Normalization of text. Defaults are those of the published models."""
+    """Text normalization. The defaults are the published models'."""
 
-    lower_case: bool = setting("lower all letters", True)
+    lower_case: bool = setting("lower-case all letters", True)
     keep_accents: bool = setting(
         "keep combining characters: accents, and the vowel signs of many scripts", False
     )
     unicode_form: str = setting(
         "NFKD, NFKC, NFD, NFC or none. Kept accents are always composed with their letters; "
-        "NFKC and NFC compose also without accents, which keeps Korean syllables whole",
+        "NFKC and NFC also compose other letters, which keeps Korean syllables whole",
         "NFKD",
         choices=tuple(UNICODE_FORMS),
     )
     compat: str = setting(
-        'tokens of a piece such as "40,". google: no comma, and a ▁ before the digits, as the '
-        "published code. hf: no ▁, as the Python tokenizer of transformers 4. hf_fast: the "
-        "piece as it is, as transformers 5",
+        'tokens of a piece such as "40,". google: no comma, and ▁ before the digits, as in the '
+        "published code. hf: no ▁, as in transformers 4's Python tokenizer. hf_fast: the "
+        "unchanged piece, as in transformers 5",
         "google",
         choices=COMPATS,
     )
@@ -53,14 +53,14 @@ class TokenizerConfig:
 
 
 class Origin(NamedTuple):
-    """Origin of normalized text: its character i stands for `[starts[i], ends[i])` of the text."""
+    """The origin of normalized text: character i comes from `[starts[i], ends[i])` of the text."""
 
     starts: list[int]
     ends: list[int]
 
 
 def normalize(text: str, config: TokenizerConfig) -> str:
-    """Collapses white space, applies the Unicode form, drops accents and lowers letters."""
+    """Collapses white space, applies the Unicode form, drops accents and lower-cases letters."""
     text = " ".join(text.split())
     if not text.isascii():
         text = _normalize_unicode(text, config)
@@ -77,13 +77,13 @@ def _normalize_unicode(text: str, config: TokenizerConfig) -> str:
 
 
 class Losses(NamedTuple):
-    """What normalization takes from a text.
+    """What normalization removes from a text.
 
     Attributes:
         letters: number of letters and combining marks.
-        lost: number of those that it deletes, or takes a mark from.
-        distinct: number of those whose marks are no accents of Latin, Greek or Cyrillic letters.
-        examples: the most frequent words with such, before and after.
+        lost: number of letters and marks that it deletes, or of letters that lose a mark.
+        distinct: number of these whose marks are not accents of Latin, Greek or Cyrillic letters.
+        examples: the most frequent words with them, before and after.
     """
 
     letters: int
@@ -97,7 +97,7 @@ class Losses(NamedTuple):
 
 
 def count_losses(lines: Iterable[str], normalize: Callable[[str], str]) -> Losses:
-    """Counts what `normalize` takes from lines of text."""
+    """Counts what `normalize` removes from lines of text."""
     characters: Counter[str] = Counter()
     words: Counter[str] = Counter()
     lost: dict[str, str] = {}
@@ -118,7 +118,7 @@ def count_losses(lines: Iterable[str], normalize: Callable[[str], str]) -> Losse
 
 
 def find_lost_marks(c: str, normalize: Callable[[str], str]) -> str:
-    """Returns the combining marks of a character that its normalized form has not."""
+    """Returns the combining marks of a character that its normalized form lacks."""
     if c.isascii():
         return ""
     kept = unicodedata.normalize("NFKD", normalize(c))
@@ -132,13 +132,13 @@ def _is_accent(mark: str) -> bool:
 
 
 def get_forms(config: TokenizerConfig) -> tuple[Form | None, Form | None]:
-    """The form in which accents are loose, and the form of the result."""
+    """Returns the form with separate accents, and the form of the result."""
     loose, composed = UNICODE_FORMS[config.unicode_form]
     return loose, "NFC" if loose and config.keep_accents else composed
 
 
 def normalize_with_origin(text: str, config: TokenizerConfig) -> tuple[str, Origin | None]:
-    """Returns normalized text and its origin; None if character i came from character i."""
+    """Returns normalized text and its origin; None if each character i came from character i."""
     normalized = normalize(text, config)
     if text.isascii() and len(normalized) == len(text):
         return normalized, None
@@ -163,7 +163,7 @@ def normalize_with_origin(text: str, config: TokenizerConfig) -> tuple[str, Orig
 
 
 def _split_clusters(word: str, config: TokenizerConfig) -> Iterator[tuple[int, int]]:
-    """Yields the bounds of the shortest parts of a word that are normalized independently.
+    """Yields the bounds of the shortest parts of a word that can be normalized independently.
 
     A combining mark belongs to the character before it, even if the mark is dropped.
     """
@@ -182,7 +182,7 @@ def _is_mark(c: str) -> bool:
 
 
 def _join(cluster: str, c: str, config: TokenizerConfig) -> bool:
-    """Whether two parts become one character, as the letters of a Korean syllable do."""
+    """Whether two parts become one character, like the letters of a Korean syllable."""
     if c.isascii():
         return False
     apart = _normalize_unicode(cluster, config) + _normalize_unicode(c, config)

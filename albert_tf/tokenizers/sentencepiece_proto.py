@@ -1,7 +1,7 @@
 """The protocol buffer of a SentencePiece model, for every version of protobuf.
 
-The classes that SentencePiece 0.2.3 brings demand protobuf 7.36 or newer, which other packages
-forbid. Fields that are not listed here are kept when a model is written again.
+The classes in SentencePiece 0.2.3 require protobuf 7.36 or newer, which other packages forbid.
+Fields that are not listed here are kept when a model is rewritten.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ _BOOL, _BYTES, _FLOAT, _INT, _STRING = (
     getattr(descriptor_pb2.FieldDescriptorProto, f"TYPE_{name}")
     for name in ("BOOL", "BYTES", "FLOAT", "INT32", "STRING")
 )
-# {message: ((field, number, type or name of a message, default), ...)}
+# {message: ((field, number, type or message name, default), ...)}
 _MESSAGES: dict[str, tuple[tuple[str, int, Any, str], ...]] = {
     "SentencePiece": (
         ("piece", 1, _STRING, ""),

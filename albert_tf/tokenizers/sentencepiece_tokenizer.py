@@ -17,16 +17,16 @@ from albert_tf.tokenizers.normalization import Origin, Span, TokenizerConfig
 WORD_START = "▁"
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 
-# Published rule for whole words: a piece made of these alone continues a word (unless it is one
-# punctuation mark). The apostrophe and < = > are missing from it, so they start one.
+# Published rule for whole words: a piece of only these characters continues a word (unless it is a
+# single punctuation mark). The apostrophe and < = > are not in it, so they start a word.
 _PUNCTUATION = frozenset(string.punctuation) - set("'<=>")
 _CONTINUING = _PUNCTUATION | frozenset(string.ascii_letters)
-# A byte of a character without a piece, for models with byte_fallback.
+# A byte of a character without a piece, in models with byte_fallback.
 BYTE_PIECE = re.compile("<0x([0-9A-F]{2})>")
 
 
 class Expansion(NamedTuple):
-    """Replacement of a piece: ids, and the number of its characters that each stands for."""
+    """The replacement of a piece: ids, and the number of characters that each represents."""
 
     ids: list[int]
     widths: list[int]
@@ -43,7 +43,7 @@ def is_word_start(piece: str) -> bool:
 
 
 class SentencePieceTokenizer(NamedTuple):
-    """A SentencePiece model and the normalization of its text; made by `read`."""
+    """A SentencePiece model and its text normalization; created by `read`."""
 
     config: TokenizerConfig
     processor: sentencepiece.SentencePieceProcessor
@@ -74,9 +74,9 @@ class SentencePieceTokenizer(NamedTuple):
         return encoded
 
     def encode_parts(self, parts: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of the parts of a text, between which are masks.
+        """Returns the ids of the parts of a text that masks separate.
 
-        A mask replaces a word together with its ▁: a part after a mask has no ▁ there.
+        A mask replaces a word together with its ▁, so a part after a mask has no ▁ there.
         """
         charsmap = _get_charsmap(self.processor)
         encoded = []
@@ -95,7 +95,7 @@ class SentencePieceTokenizer(NamedTuple):
         return [is_word_start(piece) for piece in self.pieces]
 
     def is_special(self) -> list[bool]:
-        """Returns [V] whether no text becomes the piece: control and unused pieces."""
+        """Returns [V], whether text never becomes the piece: control and unused pieces."""
         ids = list(range(len(self.pieces)))
         checks = (self.processor.is_control, self.processor.is_unused)
         kinds = zip(*(is_kind(ids) for is_kind in checks), strict=True)
@@ -114,15 +114,15 @@ class SentencePieceTokenizer(NamedTuple):
             widths = self.expansions[index].widths if index in self.expansions else [end - begin]
             if sum(widths) == end - begin:
                 expanded += itertools.pairwise(itertools.accumulate(widths, initial=begin))
-            else:  # the model's own normalizer changed the length: the parts are unknown
+            else:  # the model's normalizer changed the length: the parts are unknown
                 expanded += [(begin, end)] * len(widths)
         return expanded
 
 
 def read(model: bytes, config: TokenizerConfig, path: str) -> SentencePieceTokenizer:
-    """Reads a serialised model; `UserError`, with `path`, if it is none."""
+    """Reads a serialized model; `UserError`, with `path`, if it is invalid."""
     try:
-        # An empty file parses as an empty model, and asking that for its size prints an error.
+        # An empty file parses as an empty model, whose size query prints an error.
         if not model:
             raise RuntimeError
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -146,7 +146,7 @@ def read(model: bytes, config: TokenizerConfig, path: str) -> SentencePieceToken
 def _withhold_special_pieces(
     processor: sentencepiece.SentencePieceProcessor, pieces: Sequence[str]
 ) -> sentencepiece.SentencePieceProcessor:
-    """Makes special pieces control pieces, which no text becomes; some models have user symbols."""
+    """Makes special pieces (user symbols in some models) control pieces: text never has them."""
     places = [i for i, piece in enumerate(pieces) if piece in SPECIAL_PIECES]
     if all(processor.is_control(i) or processor.is_unknown(i) for i in places):
         return processor
@@ -175,7 +175,7 @@ def _get_charsmap(
 
 
 def make_normalizer(content: bytes) -> sentencepiece.SentencePieceNormalizer:
-    """Returns the rules of a model for characters, without those for spaces."""
+    """Returns a model's rules for characters, without its rules for spaces."""
     return sentencepiece.SentencePieceNormalizer(
         model_proto=content,
         add_dummy_prefix=False,
@@ -198,7 +198,7 @@ def _find_expansions(
         if ends_with_digit_and_comma(piece):
             parts = processor.encode(piece[:-1].replace(WORD_START, ""), out_type=str)
             if compat == "hf" and not piece.startswith(WORD_START):
-                # The ▁ is the encoder's, not the text's.
+                # The encoder added this ▁; it is not in the text.
                 parts = [part for part in (parts[0].removeprefix(WORD_START), *parts[1:]) if part]
             parts.append(",")
             table[index] = Expansion(
@@ -215,9 +215,9 @@ def ends_with_digit_and_comma(piece: str) -> bool:
 def _find_spans(
     processor: sentencepiece.SentencePieceProcessor, text: str, pieces: Sequence[str]
 ) -> list[Span]:
-    """Returns the spans of the pieces of normalized text, by the model's own normalizer.
+    """Returns the spans of the pieces in normalized text, by the model's own normalizer.
 
-    SentencePiece's own spans have the space before a word, and are empty for a piece that ends
+    SentencePiece's own spans include the space before a word, and are empty for a piece that ends
     inside an expanded character.
     """
     normalized, origins = processor.normalize(text, with_offsets=True)
@@ -230,7 +230,7 @@ def _find_spans(
     last = 0
     for piece in pieces:
         if byte := BYTE_PIECE.fullmatch(piece):
-            if 0x80 <= int(byte[1], 16) < 0xC0:  # it continues a character
+            if 0x80 <= int(byte[1], 16) < 0xC0:  # continues a character
                 spans.append(spans[-1])
                 continue
             piece = "?"  # one character
@@ -248,5 +248,5 @@ def _map_to_origin(spans: Sequence[Span], origin: Origin) -> Iterator[Span]:
             yield starts[begin], ends[end - 1]
         else:
             nowhere = starts[begin] if begin < len(starts) else ends[-1]
-            # Within a character that became several, what is empty has all of it, as its others.
+            # Inside an expanded character, empty spans become the whole character.
             yield nowhere, max(nowhere, ends[begin - 1]) if begin else nowhere

@@ -1,6 +1,6 @@
-"""Symbols of a list, one a token, for models that make a voice: a `symbols.txt` with one a line.
+"""One token per symbol of a list, for text-to-speech models: `symbols.txt`, one per line.
 
-The order is kept: such a model depends on the ids.
+The order is kept, because such models depend on the ids.
 """
 
 import dataclasses
@@ -18,10 +18,10 @@ _MOST = 65_536
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SymbolsConfig:
-    """Which symbols of the list are the special ones; several of them may be the same symbol.
+    """Which symbols of the list are special; several roles may share one symbol.
 
-    By default a text begins and ends with the padding, as the models that make a voice read it.
-    Where `unk` is the padding, unknown characters are left out, as Kokoro does.
+    By default a text begins and ends with the padding, as text-to-speech models expect. If `unk` is
+    the padding, unknown characters are left out, as in Kokoro.
     """
 
     lower_case: ClassVar[bool] = False
@@ -33,13 +33,13 @@ class SymbolsConfig:
 
 
 class SymbolsTokenizer(NamedTuple):
-    """A list of symbols and its tokenizer; made by `read`.
+    """A list of symbols and its tokenizer; created by `read`.
 
     Attributes:
         pieces: all symbols.
-        special: the special ones, in the order of the config.
-        ids: those of the symbols that a text may become.
-        pattern: finds them in a text, the longest first, or else a single character.
+        special: the special symbols, in the order of the config.
+        ids: the ids of the symbols that text can become.
+        pattern: finds these symbols in a text, longest first, or else a single character.
     """
 
     pieces: list[str]
@@ -63,7 +63,7 @@ class SymbolsTokenizer(NamedTuple):
         return batch
 
     def encode_parts(self, parts: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of the parts of a text, between which are masks."""
+        """Returns the ids of the parts of a text that masks separate."""
         return self.encode_batch(parts)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -77,7 +77,7 @@ class SymbolsTokenizer(NamedTuple):
         ]
 
     def is_special(self) -> list[bool]:
-        """Returns which symbols are never drawn at random: white space is none of a word's."""
+        """Returns which symbols are never drawn at random: white space belongs to no word."""
         return [piece not in self.ids or piece.isspace() for piece in self.pieces]
 
 
@@ -92,18 +92,20 @@ def read(content: bytes, config: SymbolsConfig, path: str) -> SymbolsTokenizer:
 
 
 def read_list(content: bytes, path: str) -> list[str]:
-    """Returns the lines of a file; `UserError` if there are none, too many, or one twice."""
+    """Returns the lines of a file; `UserError` if there are none, too many, or duplicates."""
     # Only a line feed ends a line, and white space may be a symbol.
     rows = to_text(content, path).removesuffix("\n").split("\n")
     rows = [row.removesuffix("\r") for row in rows]
     if rows == [""]:
-        raise UserError(f"{path} is empty. Write a line for each entry.")
+        raise UserError(f"{path} is empty. Write one entry per line.")
     if len(rows) > _MOST:
-        raise UserError(f"{path} has {len(rows):,} lines, over {_MOST:,}. Shorten the list.")
+        raise UserError(f"{path} has {len(rows):,} lines, more than {_MOST:,}. Shorten the list.")
     first: dict[str, int] = {}
     for number, row in enumerate(rows, 1):
         if not row or row in first:
             problem = f"repeats line {first[row]}, {row!r}" if row else "is empty"
-            raise UserError(f"{path}: line {number} {problem}. Each line is another entry.")
+            raise UserError(
+                f"{path}: line {number} {problem}. Each line must be a different entry."
+            )
         first[row] = number
     return rows

@@ -1,10 +1,10 @@
-"""Splits a text into words, those that tags belong to where a text comes without words.
+"""Splits a text into words, to which tags belong if a text comes without words.
 
-A rule, and no model: `export/graph_tokenizer/word_ops.py` follows it inside a graph.
+It follows rules, not a model; `export/graph_tokenizer/word_ops.py` does the same in a graph.
 
     a word is a run of characters that are not white space;
-    an ideograph is a word by itself;
-    marks (punctuation, symbols) at the ends of a run are words, each by itself;
+    an ideograph is a separate word;
+    marks (punctuation, symbols) at the ends of a run are separate words;
     a run keeps its last full stop after a letter, if it has another one inside (U.S., e.g.);
     's at the end of a run, with either apostrophe, is a word
 """
@@ -20,7 +20,7 @@ Span = tuple[int, int]
 
 
 def classify(c: str) -> int:
-    """Returns what a character is; all that is nothing else is a LETTER."""
+    """Returns the kind of a character; the default is LETTER."""
     if c.isspace():
         return SPACE
     if any(first <= ord(c) <= last for first, last in _IDEOGRAPHS):
@@ -29,7 +29,7 @@ def classify(c: str) -> int:
 
 
 def find_words(text: str) -> list[Span]:
-    """Returns the half-open spans of the words of a text, in characters."""
+    """Returns the half-open spans of the words in a text, in characters."""
     kinds = {c: classify(c) for c in set(text)}
     words: list[Span] = []
     begin: int | None = None

@@ -1,9 +1,9 @@
 """Loads vocabularies and converts text to ids and back.
 
-A vocabulary is a folder with `spiece.model` and `spiece.vocab` (a list for people), with the
-`vocab.txt` of WordPiece, or with a list in `symbols.txt`, and with `cleaning.json`, the
-config of its normalization; published ones have none, and the defaults.
-`sha256.json` has the hashes of these files, where this project wrote them (see `files`).
+A vocabulary is a folder with `spiece.model` and `spiece.vocab` (a readable list), with WordPiece's
+`vocab.txt`, or with a list in `symbols.txt`, and with `cleaning.json`, the config of its
+normalization. Published vocabularies have no config, and use the defaults.
+`sha256.json` has the hashes of these files if this project wrote them (see `files`).
 """
 
 import dataclasses
@@ -29,12 +29,12 @@ MODEL = "spiece.model"
 VOCAB = "spiece.vocab"
 WORDPIECE = "vocab.txt"
 SYMBOLS = "symbols.txt"
-# Not tokenizer_config.json: Hugging Face has a file of that name with other content.
+# Not tokenizer_config.json: Hugging Face has a different file with that name.
 NORMALIZATION = "cleaning.json"
 PIECES = (MODEL, WORDPIECE, SYMBOLS)
-# {our name of a vocabulary file: its names in a folder, the written one first}
+# {our name of a vocabulary file: its names in a folder; the first one is written}
 Names = Mapping[str, Sequence[str]]
-# Ours, and those of the publishers.
+# Our names, and the publishers'.
 NAMES: Names = {
     VOCAB: (VOCAB,),
     NORMALIZATION: (NORMALIZATION,),
@@ -54,14 +54,15 @@ PAD, UNK, CLS, SEP, MASK = sentencepiece_tokenizer.SPECIAL_PIECES
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tokenizer:
-    """A loaded vocabulary, made by `load`.
+    """A loaded vocabulary, created by `load`.
 
     Attributes:
-        config: normalization of text.
-        sha256: hash of the pieces and the config; equal hashes mean equal ids.
-        size: number of pieces, V.
-        is_word_start: [V] bool; a word is a piece that starts one and all that follow and do not.
-        replacement_ids: [R] pieces that may replace a masked one; none is special.
+        config: the text normalization.
+        sha256: the hash of the pieces and the config; equal hashes mean equal ids.
+        size: the number of tokens, V.
+        is_word_start: [V] bool; a word is a token that starts it and all following ones that do not
+            start another.
+        replacement_ids: [R] tokens that may replace a masked one; never special tokens.
     """
 
     config: Config
@@ -88,25 +89,25 @@ class Tokenizer:
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of each text. Special pieces in a text are ordinary text."""
+        """Returns the ids of each text. Special tokens in a text are ordinary text."""
         return self.backend.encode_batch(texts)
 
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
-        """Returns the ids of each text, and the span of each piece in the text as given.
+        """Returns the ids of each text, and the span of each token in the original text.
 
         Spans are half-open, in characters; their starts and ends never decrease. They overlap if
-        one character became several pieces, and are empty for a piece without a character. White
-        space belongs to a piece only if the piece is nothing else (a lone ▁).
+        one character became several tokens, and are empty for a token without characters. White
+        space belongs to a token only if the token is nothing else (a lone ▁).
         """
         return self.backend.encode_batch_with_offsets(texts)
 
     def encode_with_masks(self, text: str) -> list[int]:
-        """Returns the ids of a text in which each [MASK] stands for one piece."""
+        """Returns the ids of a text in which each [MASK] is one masked token."""
         first, *others = self.backend.encode_parts(text.split(MASK))
         return first + [i for ids in others for i in (self.mask_id, *ids)]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Returns the text of `ids` without control pieces such as [CLS]."""
+        """Returns the text of `ids` without control tokens such as [CLS]."""
         return self.backend.decode(ids)
 
     def id_to_piece(self, index: int) -> str:
@@ -118,7 +119,7 @@ class Tokenizer:
 
 
 def write_hashes(directory: str, **later: bytes) -> None:
-    """Writes `sha256.json`: {name: hash} of a folder's vocabulary files, and of those to come."""
+    """Writes `sha256.json`: {name: hash} of a folder's vocabulary files, and of `later`."""
     names = (*PIECES, NORMALIZATION)
     present = [name for name in names if tf.io.gfile.exists(os.path.join(directory, name))]
     files.write_hashes(directory, present, **later)
@@ -142,28 +143,26 @@ def write_files(content: Mapping[str, bytes], directory: str, names: Names = NAM
 
 
 def load(directory: str, **changes: Any) -> Tokenizer:
-    """Loads the vocabulary of a folder; `changes` replace values of `cleaning.json`.
+    """Loads the vocabulary in a folder; `changes` replace values of `cleaning.json`.
 
-    Raises `UserError` if there is none, or `from_files` does.
+    Raises `UserError` if there is none, or as `from_files` does.
     """
     if tokenizer := from_files(read_files(directory), directory, **changes):
         return tokenizer
     raise UserError(
-        f"vocabulary: {directory!r} is no folder that holds one of {', '.join(PIECES)}. Name one."
+        f"vocabulary: {directory!r} is not a folder with one of {', '.join(PIECES)}. Pass one."
     )
 
 
 def from_files(content: Mapping[str, bytes], directory: str, **changes: Any) -> Tokenizer | None:
-    """Returns the tokenizer of vocabulary files; None if there are no pieces among them.
+    """Returns the tokenizer of vocabulary files; None if they have no pieces.
 
     `directory` is for messages. Raises `UserError` if there are pieces of two kinds, for a wrong
     value, or as `make_tokenizer` does.
     """
     names = [name for name in PIECES if name in content]
     if len(names) > 1:
-        raise UserError(
-            f"{directory} holds {' and '.join(names)}: remove the one that is not used."
-        )
+        raise UserError(f"{directory} holds {' and '.join(names)}: remove the unused one.")
     if not names:
         return None
     path = os.path.join(directory, NORMALIZATION)
@@ -173,14 +172,14 @@ def from_files(content: Mapping[str, bytes], directory: str, **changes: Any) -> 
     return make_tokenizer(content[names[0]], config, os.path.join(directory, names[0]))
 
 
-@functools.lru_cache(maxsize=1)  # of a checkpoint it is made to be checked, and again to be used
+@functools.lru_cache(maxsize=1)  # a checkpoint's is created once for checks and again for use
 def make_tokenizer(content: bytes, config: Config, path: str = "the vocabulary") -> Tokenizer:
-    """Returns the tokenizer of a vocabulary, whose config gives the kind.
+    """Returns the tokenizer of a vocabulary; the config gives the kind.
 
-    `path` names it in errors. Raises `UserError` if it is none, or a special piece is missing.
+    `path` is for errors. Raises `UserError` if it is invalid, or a special token is missing.
     """
     backend: SentencePieceTokenizer | WordPieceTokenizer | SymbolsTokenizer
-    remedy = "Train a vocabulary with bin/train_vocabulary, or take a published one."
+    remedy = "Train a vocabulary with bin/train_vocabulary, or use a published one."
     if isinstance(config, TokenizerConfig):
         backend = sentencepiece_tokenizer.read(content, config, path)
         special: Sequence[str] = sentencepiece_tokenizer.SPECIAL_PIECES
@@ -190,11 +189,11 @@ def make_tokenizer(content: bytes, config: Config, path: str = "the vocabulary")
     else:
         backend = symbols_tokenizer.read(content, config, path)
         special = backend.special
-        remedy = f"Add them, or name others in {NORMALIZATION}."
+        remedy = f"Add them, or set others in {NORMALIZATION}."
     ids = {piece: i for i, piece in enumerate(backend.pieces)}
     if missing := [piece for piece in special if piece not in ids]:
         raise UserError(
-            f"{path} lacks the special pieces {', '.join(dict.fromkeys(missing))}. {remedy}"
+            f"{path} lacks the special tokens {', '.join(dict.fromkeys(missing))}. {remedy}"
         )
     pad, unk, cls, sep, mask = (ids[piece] for piece in special)
     config_json = json.dumps(dataclasses.asdict(config), sort_keys=True).encode()
@@ -215,7 +214,7 @@ def make_tokenizer(content: bytes, config: Config, path: str = "the vocabulary")
 
 
 def copy_vocabulary(source: str, target: str) -> None:
-    """Copies a vocabulary to folder `target`, the pieces last; `UserError` if there is none."""
+    """Copies a vocabulary to the folder `target`, pieces last; `UserError` if there is none."""
     if source != target:
         load(source)
         folders.make(target)

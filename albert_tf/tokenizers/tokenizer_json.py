@@ -1,7 +1,7 @@
-"""Reads a `tokenizer.json` as a vocabulary file and a config that give its ids.
+"""Reads a `tokenizer.json` as a vocabulary file and a config that give the same ids.
 
-What it does to characters becomes the table of a SentencePiece model; a file that
-`fast_tokenizer` built becomes the model and the config that it was built from.
+Its character mapping becomes the table of a SentencePiece model; a file from `fast_tokenizer`
+becomes the model and the config that it was built from.
 """
 
 import base64
@@ -32,11 +32,11 @@ from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START
 from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceConfig
 
 Json = Mapping[str, Any]
-# The name of a vocabulary file in `tokenization.PIECES`, its content, and the config of its text.
+# The vocabulary file's name in `tokenization.PIECES`, its content, and the normalization config.
 Vocabulary = tuple[str, bytes, TokenizerConfig | WordPieceConfig]
-# Normalizers that change a character, or a letter with its marks, apart from all others.
+# Normalizers that change a character, or a letter with its marks, independently of others.
 _PER_CHARACTER = ("NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Lowercase", "Precompiled")
-# Steps that change no ids here, as words end at any white space.
+# Steps that do not change ids here, because words end at any white space.
 _NEUTRAL = (
     *({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": x} for x in (" ", WORD_START)),
     *(
@@ -44,18 +44,18 @@ _NEUTRAL = (
         for left, right in itertools.product((False, True), repeat=2)
     ),
 )
-# The table in the model does all that is done to characters.
+# The table in the model maps all characters.
 _PLAIN = TokenizerConfig(lower_case=False, keep_accents=True, unicode_form="none", compat="hf_fast")
 _CONTROL = {*sentencepiece_tokenizer.SPECIAL_PIECES, *wordpiece.SPECIAL_PIECES, "<s>", "</s>"}
 
 
 def read(content: bytes, path: str) -> Vocabulary:
-    """Returns the vocabulary of a file; `UserError`, with `path`, for what is not computed here."""
+    """Returns the vocabulary of a file; `UserError`, with `path`, for unsupported features."""
     try:
         fast = tokenizers.Tokenizer.from_buffer(content)
-    except Exception as error:  # the library has no class of its own
-        raise UserError(f"{path} is not a file of the library tokenizers: {error}") from None
-    fast.no_padding()  # they are for the caller to choose
+    except Exception as error:  # the library has no error class
+        raise UserError(f"{path} is not a file of the tokenizers library: {error}") from None
+    fast.no_padding()  # the caller chooses these
     fast.no_truncation()
     values = json.loads(fast.to_str())
     kind = values["model"]["type"]
@@ -67,7 +67,7 @@ def read(content: bytes, path: str) -> Vocabulary:
         require(has_template, "another post-processor than [CLS] A [SEP] B [SEP]")
         return _read_wordpiece(values) if kind == "WordPiece" else _read_unigram(values, fast)
     except UserError as error:
-        raise UserError(f"{path} has {error}, which is not computed here") from None
+        raise UserError(f"{path} has {error}, which is not supported here") from None
 
 
 def _read_unigram(values: Json, fast: tokenizers.Tokenizer) -> Vocabulary:
@@ -86,15 +86,15 @@ def _read_unigram(values: Json, fast: tokenizers.Tokenizer) -> Vocabulary:
         config, spec.precompiled_charsmap = _PLAIN, charsmap
         spec.add_dummy_prefix = _has_prefix(values["pre_tokenizer"], pieces)
     elif any(map(sentencepiece_tokenizer.ends_with_digit_and_comma, pieces)):
-        # Those that are not chosen have a mark.
+        # Special tokens that are not chosen have a mark.
         config = dataclasses.replace(config, compat="hf_fast")
     return tokenization.MODEL, _write_model(model, spec, cut), config
 
 
 def _list_cut(added: Sequence[Json], pieces: Collection[str]) -> list[str]:
-    """Returns the pieces at which a text is cut before all else, as if each part were a text.
+    """Returns the tokens at which a text is first split, as if each part were a text.
 
-    Those are what transformers 5 makes of the user-defined symbols of a SentencePiece model.
+    In transformers 5, these are the user-defined symbols of a SentencePiece model.
     """
     flags = ("single_word", "lstrip", "rstrip", "normalized")
     cut = [x for x in added if x["content"] in pieces and x["content"] not in _CONTROL]
@@ -106,9 +106,9 @@ def _list_cut(added: Sequence[Json], pieces: Collection[str]) -> list[str]:
 
 
 def _refuse_changed(cut: Sequence[str], normalizer: normalizers.Normalizer | None) -> None:
-    """Raises `UserError` for a piece with letters that other text becomes, as `<X>` does `<x>`.
+    """Raises `UserError` for a token that other text is normalized to, like `<x>` from `<X>`.
 
-    The library cuts text at such pieces before it normalizes it; here, it is cut after.
+    The library splits text at such tokens before normalization; here, it is split after.
     """
     for piece in filter(lambda x: len(x) > 1, cut):
         marked = re.sub(r"[^\W\d_]", "\\g<0>\u0301", piece, count=1)
@@ -139,7 +139,7 @@ def _find_written(
 
 
 def _list_patterns(steps: Sequence[Json]) -> list[str]:
-    """Returns the strings that are replaced; `UserError` for what no table of characters does."""
+    """Returns the replaced strings; `UserError` if a character table cannot express a step."""
     patterns: list[str] = []
     changed = False
     for step in steps:
@@ -156,10 +156,10 @@ def _list_patterns(steps: Sequence[Json]) -> list[str]:
 def _make_charsmap(
     normalizer: normalizers.Normalizer | None, patterns: Sequence[str], cut: Sequence[str]
 ) -> bytes:
-    """Returns what a normalizer makes of characters, letters with loose marks, and patterns.
+    """Returns a normalizer's results for characters, letters with separate marks, and patterns.
 
-    Each piece of `cut` becomes a word of its own. Where another character is normalized to such a
-    piece, the same word continues after it.
+    Each token in `cut` becomes a separate word. If another character is normalized to such a
+    token, the same word continues after it.
     """
     cuts = re.compile("|".join(map(re.escape, sorted(cut, key=len, reverse=True))) or "(?!)")
 
@@ -187,9 +187,10 @@ def _make_charsmap(
 
 
 def normalize_in_model(content: bytes, config: TokenizerConfig) -> bytes:
-    """Returns a SentencePiece model whose own table does what a config does to text.
+    """Returns a SentencePiece model whose own table does the normalization of a config.
 
-    No table knows that a sigma ends a word. Nor does a model cut digits before a comma.
+    Except that a table cannot see that a sigma ends a word, and a model does not split digits
+    before a comma.
     """
     model = proto.ModelProto.FromString(content)
     spec = model.normalizer_spec
@@ -200,7 +201,7 @@ def normalize_in_model(content: bytes, config: TokenizerConfig) -> bytes:
 
 
 def _has_prefix(pre_tokenizer: Json | None, pieces: Sequence[str]) -> bool:
-    """Returns whether a text begins with a ▁; `UserError` if words are not split at white space."""
+    """Returns whether texts begin with ▁; `UserError` if words are not split at white space."""
     steps = _list_steps(pre_tokenizer, "pretokenizers")
     *before, last = steps or [{"type": "no"}]
     scheme, is_whole = last.get("prepend_scheme"), before == [{"type": "WhitespaceSplit"}]
@@ -217,7 +218,7 @@ def _has_prefix(pre_tokenizer: Json | None, pieces: Sequence[str]) -> bool:
 
 
 def _write_model(model: Json, spec: proto.ModelProto, cut: Sequence[str]) -> bytes:
-    """Returns a SentencePiece model of the pieces; those of `cut` are words by themselves."""
+    """Returns a SentencePiece model with the tokens; tokens in `cut` are separate words."""
     built = proto.ModelProto()
     built.trainer_spec.model_type = proto.UNIGRAM
     built.trainer_spec.byte_fallback = model["byte_fallback"]
@@ -244,7 +245,7 @@ def _write_model(model: Json, spec: proto.ModelProto, cut: Sequence[str]) -> byt
             piece = WORD_START + text
         elif text.removeprefix(WORD_START) in cut:
             piece, kind = text + fast_tokenizer.NEVER, proto.UNUSED
-        elif score >= 0:  # a logarithm of a probability is below
+        elif score >= 0:  # a log probability is below 0
             kind = proto.USER_DEFINED
         built.pieces.add(piece=piece, score=score, type=kind)
     return built.SerializeToString()
@@ -291,7 +292,7 @@ def _is_wordpiece(config: WordPieceConfig, values: Json) -> bool:
 
 
 def _list_steps(step: Json | None, name: str) -> list[Json]:
-    """Returns the steps of a sequence, and of sequences in it."""
+    """Returns the steps of a sequence, including nested sequences."""
     if step is None:
         return []
     if step["type"] != "Sequence":

@@ -1,7 +1,7 @@
-"""Says what a vocabulary can be used for, and why not for the rest; readers and writers ask it.
+"""Says what a vocabulary can be used for, and why it cannot be used for the rest.
 
-WordPiece, and the unigram models of `bin/train_vocabulary`, can be used for all; a list of symbols
-is for the records with words behind them alone.
+WordPiece, and the unigram models from `bin/train_vocabulary`, can be used for everything; a list of
+symbols only for records of phonemes.
 """
 
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from albert_tf.tokenizers.symbols_tokenizer import SymbolsTokenizer
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import WORDS_BEHIND
 
-_NOT_UNIGRAM, _WORDS = "pieces that are not of a unigram model", "pieces that are whole words"
+_NOT_UNIGRAM, _WORDS = "pieces that are not from a unigram model", "pieces that are whole words"
 _BYTES = "byte fallback"
 _NO_PREFIX, _SPACES = "no space before the text", "white space that counts"
 _SYMBOLS = "user-defined symbols of several characters"
@@ -21,7 +21,7 @@ _FROZEN = f"{_SYMBOLS} in a model that is not unigram, or that normalizes text"
 
 
 class Use(NamedTuple):
-    """What a vocabulary is used for: the start of an error, what it refuses, and its remedy."""
+    """A use of a vocabulary: the start of its error message, what it refuses, and the remedy."""
 
     error: str
     refused: tuple[str, ...]
@@ -36,30 +36,30 @@ GRAPH = Use(
 TOKENIZER_JSON = Use(
     "transformers has no tokenizer for",
     (_WORDS, _FROZEN),
-    "Take another --to_format.",
+    "Use another --to_format.",
 )
 GROWTH = Use(
-    "no pieces can be added to",
+    "tokens cannot be added to",
     (_NOT_UNIGRAM, _BYTES, _NO_PREFIX),
-    "Take WordPiece, or a vocabulary of bin/train_vocabulary.",
+    "Use WordPiece, or a vocabulary from bin/train_vocabulary.",
 )
-# Lines follow one another: without a space before it, a line would go on with the last word.
+# Lines are joined: without a space before it, a line would continue the last word.
 PRETRAINING = Use(
     "lines of text cannot be joined with",
     (_NO_PREFIX,),
     f"Train it with add_dummy_prefix; symbols are for --sentence_task={WORDS_BEHIND}.",
 )
-SYMBOLS = Use(f"{WORDS_BEHIND} need a list of symbols, not", (), "Name a folder with symbols.txt.")
+SYMBOLS = Use(f"{WORDS_BEHIND} need a list of symbols, not", (), "Pass a folder with symbols.txt.")
 
 
 def check(use: Use, tokenizer: Tokenizer) -> None:
-    """Raises `UserError` if the vocabulary is not for this use."""
+    """Raises `UserError` if the vocabulary does not support this use."""
     if problem := find_problem(use, tokenizer):
         raise UserError(f"{problem}. {use.remedy}")
 
 
 def find_problem(use: Use, tokenizer: Tokenizer) -> str | None:
-    """Returns why the vocabulary is not for this use, if so."""
+    """Returns why the vocabulary does not support this use, or None."""
     if isinstance(tokenizer.backend, SymbolsTokenizer) != (use is SYMBOLS):
         return f"{use.error} {'pieces of text' if use is SYMBOLS else 'a list of symbols'}"
     if not isinstance(tokenizer.backend, SentencePieceTokenizer):

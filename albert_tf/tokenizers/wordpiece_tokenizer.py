@@ -1,4 +1,4 @@
-"""WordPiece, the tokenizer of BERT and the Chinese ALBERTs: a `vocab.txt` with a piece a line."""
+"""WordPiece, the tokenizer of BERT and the Chinese ALBERTs: `vocab.txt`, one token per line."""
 
 import dataclasses
 import re
@@ -17,24 +17,24 @@ SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNK = SPECIAL_PIECES[1]
 CONTINUATION = "##"
 
-# A longer word is unknown as a whole: in the published code, and in transformers.
+# Longer words are unknown as a whole, in the published code and in transformers.
 LONGEST_WORD = {"google": 200, "hf": 100}
-# The published code drops these: control and format characters, but no white space.
+# The published code drops these: control and format characters, except white space.
 _CONTROL = r"[[\p{Cc}\p{Cf}\x{FFFD}]&&[^\t\n\r]]"
-# Unused rows of the published vocabularies.
+# Unused rows in the published vocabularies.
 _UNUSED = re.compile(r"\[unused\d+\]|<[ST]>")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordPieceConfig:
-    """Normalization and splitting into words. Defaults are those of the published uncased models.
+    """Normalization and splitting into words. The defaults are the published uncased models'.
 
     Attributes:
-        lower_case: lower the letters.
-        keep_accents: keep combining characters. Unset: kept where letters are not lowered.
-        split_chinese: each Chinese character is a word.
-        compat: most characters of a word that is not unknown: `google` 200, as in the published
-            code; `hf` 100, and characters of private use are dropped.
+        lower_case: lower-case letters.
+        keep_accents: keep combining characters. Unset: kept unless letters are lower-cased.
+        split_chinese: make each Chinese character a word.
+        compat: the length from which words are unknown: `google` 200 characters, as in the
+            published code; `hf` 100, and private-use characters are dropped.
     """
 
     lower_case: bool = True
@@ -47,7 +47,7 @@ class WordPieceConfig:
 
 
 class WordPieceTokenizer(NamedTuple):
-    """A WordPiece vocabulary and its tokenizer; made by `read`."""
+    """A WordPiece vocabulary and its tokenizer; created by `read`."""
 
     pieces: list[str]
     backend: tokenizers.Tokenizer
@@ -56,7 +56,7 @@ class WordPieceTokenizer(NamedTuple):
         return " ".join(self.backend.normalizer.normalize_str(text).split())
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        # One by one: a batch takes all cores, and data preparation has a process on each already.
+        # One by one: a batch uses all cores, and data preparation already has a process on each.
         return [self.backend.encode(text, add_special_tokens=False).ids for text in texts]
 
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
@@ -67,7 +67,7 @@ class WordPieceTokenizer(NamedTuple):
         ]
 
     def encode_parts(self, parts: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of the parts of a text, between which are masks."""
+        """Returns the ids of the parts of a text that masks separate."""
         return self.encode_batch(parts)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -83,19 +83,19 @@ class WordPieceTokenizer(NamedTuple):
 
 
 def split_words(tokenizer: WordPieceTokenizer, text: str) -> list[str]:
-    """Splits normalized text into the words, and the punctuation, that pieces are made of."""
+    """Splits normalized text into words and punctuation."""
     return [word for word, _ in tokenizer.backend.pre_tokenizer.pre_tokenize_str(text)]
 
 
 def is_special(piece: str) -> bool:
-    """Whether no text becomes this piece."""
+    """Whether text never becomes this token."""
     return piece in SPECIAL_PIECES or _UNUSED.fullmatch(piece) is not None
 
 
 def read(content: bytes, config: WordPieceConfig, path: str) -> WordPieceTokenizer:
     """Reads a vocabulary file; `UserError`, with `path`, if it is not UTF-8, or SentencePiece's."""
     pieces = _parse_pieces(content, path)
-    # The published code uses the last row of a piece that occurs twice.
+    # The published code uses the last row of a token that occurs twice.
     ids = {piece: i for i, piece in enumerate(pieces)}
     backend = tokenizers.Tokenizer(
         models.WordPiece(
@@ -121,7 +121,7 @@ def read(content: bytes, config: WordPieceConfig, path: str) -> WordPieceTokeniz
 
 
 def _parse_pieces(content: bytes, path: str) -> list[str]:
-    # Only a line feed ends a line: U+2028 is a piece of the Chinese vocabulary.
+    # Only a line feed ends a line: U+2028 is a token in the Chinese vocabulary.
     rows = to_text(content, path).removesuffix("\n").split("\n")
     # As published: a row is its first word.
     return [row.split()[0] if row.split() else row for row in rows]

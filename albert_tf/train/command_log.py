@@ -1,4 +1,4 @@
-"""The commands that trained a run, `commands.jsonl` in its folder: a line for each."""
+"""The commands that trained a run: one line each in `commands.jsonl` in its folder."""
 
 import datetime
 import json
@@ -17,11 +17,11 @@ _KEYS = {"command", "began", "ended", "finished", "versions", "machine"}
 
 
 def begin(workdir: str, devices: str) -> dict[str, Any]:
-    """Adds the command of this process, with time, versions and devices; returns its record.
+    """Adds this process's command, with time, versions and devices; returns the record.
 
-    If the process is killed, the record stays so, with `ended` null.
+    If the process is killed, `ended` stays null.
     """
-    # Not by the names of packages: TensorFlow has several, `tensorflow-tpu` is one.
+    # Not by package name: TensorFlow has several, such as `tensorflow-tpu`.
     versions = {module.__name__: module.__version__ for module in (tf, keras, np)}
     record = {
         "command": provenance.describe_command(),
@@ -36,14 +36,14 @@ def begin(workdir: str, devices: str) -> dict[str, Any]:
 
 
 def end(workdir: str, record: dict[str, Any], *, finished: bool, cpu_seconds: float) -> None:
-    """Notes that the command whose record is the last has ended, and whether the run has."""
+    """Records that the last command has ended, and whether the run is finished."""
     ended = {**record, "ended": _get_time(), "finished": finished}
     ended["cpu_seconds"] = round(cpu_seconds, 1)
     _write(workdir, [*read(workdir)[:-1], ended])
 
 
 def read(workdir: str) -> list[dict[str, Any]]:
-    """Returns the records; none if there is no file, as of a copy of a run."""
+    """Returns the records; empty if there is no file, as in a copy of a run."""
     return [x for x in files.read_log(workdir, COMMANDS) if x.keys() >= _KEYS]
 
 

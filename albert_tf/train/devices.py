@@ -1,4 +1,4 @@
-"""Chooses the devices that a run computes on, and how they share its batches."""
+"""Chooses the devices of a run, and how they share its batches."""
 
 import contextlib
 import os
@@ -16,9 +16,9 @@ MAX_BRANCHES = 8
 
 
 def choose_strategy(tpu: str | None = None) -> tf.distribute.Strategy:
-    """A TPU if one is named, else the workers of `TF_CONFIG`, else the GPUs found, else this CPU.
+    """The given TPU, else the workers of `TF_CONFIG`, else all GPUs, else this CPU.
 
-    `tpu` is its name or address, or `local` on a TPU VM. Of several workers only the chief logs at
+    `tpu` is a name or address, or `local` on a TPU VM. With several workers, only the chief logs at
     INFO from then on. Raises `UserError` if there is no such TPU, or the workers cannot connect.
     """
     if tpu is not None:
@@ -42,16 +42,16 @@ def _connect_tpu(name: str) -> tf.distribute.Strategy:
     except (ValueError, OSError, tf.errors.OpError) as error:
         raise UserError(
             f"--tpu: no TPU {name!r} ({reason(error)}). Run on a TPU VM with "
-            "albert_tf/environments/tpu.txt installed, or name the TPU with --tpu_name."
+            "albert_tf/environments/tpu.txt installed, or pass its name with --tpu_name."
         ) from error
     return tf.distribute.TPUStrategy(resolver)
 
 
 def choose_jit_compile(config: TrainConfig, strategy: tf.distribute.Strategy) -> bool:
-    """Whether to compile the step with XLA: as configured, by default for exactly one GPU.
+    """Whether to compile the step with XLA: as configured, by default only on a single GPU.
 
-    Several replicas cannot (`UserError` if it is configured), TPUStrategy always does, and a CPU's
-    matrix products are faster outside XLA (docs/research/results.md).
+    Several replicas cannot (`UserError` if configured), TPUStrategy always does, and on a CPU
+    matrix products are faster without XLA (docs/research/results.md).
     """
     alone = _is_alone(strategy)
     if config.jit_compile and not alone:
@@ -60,12 +60,12 @@ def choose_jit_compile(config: TrainConfig, strategy: tf.distribute.Strategy) ->
 
 
 def needs_static_shapes(strategy: tf.distribute.Strategy) -> bool:
-    """Whether a step takes batches of known shapes alone, and is compiled for each: on TPUs."""
+    """Whether a step is compiled separately for each batch shape: on TPUs."""
     return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
 def choose_buckets(config: TrainConfig, strategy: tf.distribute.Strategy) -> list[int]:
-    """Returns the lengths to which batches are padded; few where whole steps are compiled."""
+    """Returns the lengths to which batches are padded; few if whole steps are compiled."""
     few = needs_static_shapes(strategy) or choose_jit_compile(config, strategy)
     return token_lengths.make_buckets(config.max_seq_length, few=few)
 
@@ -81,13 +81,13 @@ def _has_gpu() -> bool:
 
 
 def choose_num_branches(config: TrainConfig, strategy: tf.distribute.Strategy) -> int:
-    """The number of equal, independent slices of a batch on a CPU: one for each core, or 1.
+    """The number of equal, independent slices of a batch on a CPU: one per core, or 1.
 
-    With slices, no operation waits until all cores have done their share of the one before, or for
-    a loop of XLA that runs on one core (docs/research/results.md). 1 on other devices, with XLA,
-    with batches that the number of cores does not divide, with more than 8 cores (each slice holds
-    gradients of all weights), with rematerialization (the slices would hold their activations at
-    the same time), and where the user has set TF_NUM_INTRAOP_THREADS or TF_NUM_INTEROP_THREADS.
+    With slices, no operation waits for all cores to finish the one before, or for an XLA loop on
+    one core (docs/research/results.md). It is 1 on other devices, with XLA, with batches that the
+    number of cores does not divide, with more than 8 cores (each slice holds gradients of all
+    weights), with rematerialization (all slices would hold their activations at the same time), and
+    if the user has set TF_NUM_INTRAOP_THREADS or TF_NUM_INTEROP_THREADS.
     """
     jit_compile = choose_jit_compile(config, strategy)
     cores = processes.count_cores()
@@ -104,9 +104,9 @@ def choose_num_branches(config: TrainConfig, strategy: tf.distribute.Strategy) -
 
 
 def share_cores(num_branches: int) -> None:
-    """With several branches, runs each operation on the thread of its branch alone.
+    """With several branches, runs each operation on its branch's thread only.
 
-    TensorFlow's one pool of threads is made at the first computation; later this changes nothing.
+    TensorFlow creates its thread pool at the first computation; after that, this has no effect.
     """
     if num_branches > 1:
         with contextlib.suppress(RuntimeError):
@@ -114,7 +114,7 @@ def share_cores(num_branches: int) -> None:
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process writes the files: only the first of several workers does."""
+    """Whether this process writes the files: only the first worker does."""
     resolver = strategy.cluster_resolver
     if resolver is None or resolver.task_type not in ("chief", "worker"):
         return True
@@ -123,14 +123,14 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 
 def describe(strategy: tf.distribute.Strategy) -> str:
-    """The number and the kind of the replicas, for the user: `2 x GPU`."""
+    """The number and kind of the replicas, for the user: `2 x GPU`."""
     is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
     kind = "TPU core" if is_tpu else "GPU" if _has_gpu() else "CPU"
     return f"{strategy.num_replicas_in_sync} x {kind}"
 
 
 def check_batch(config: TrainConfig, strategy: tf.distribute.Strategy) -> None:
-    """Raises `UserError` unless replicas and micro-batches can share an update's batch evenly."""
+    """Raises `UserError` unless replicas and micro-batches divide an update's batch evenly."""
     replicas, size = strategy.num_replicas_in_sync, config.train_batch_size
     divisor = replicas * config.num_micro_batches
     require(

@@ -15,7 +15,7 @@ from albert_tf.train import devices
 SUM = tf.distribute.ReduceOp.SUM
 Totals = dict[str, float]
 _PADDING = -1e30  # the logit of a padded position
-# Features that a prediction keeps as well as the outputs.
+# Features that a prediction keeps next to the outputs.
 _KEPT = (features.IS_REAL_EXAMPLE, features.UNIQUE_IDS)
 
 
@@ -26,7 +26,7 @@ def make_evaluate(
     *,
     num_branches: int,
 ) -> Callable[[Iterable], dict[str, float]]:
-    """Returns `evaluate(batches)` -> `losses.means` over all real examples, and their counts."""
+    """Returns `evaluate(batches)` -> `losses.means` over all real examples, and the counts."""
 
     def evaluate_replica(batch):
         return add_structures(
@@ -69,7 +69,7 @@ def make_predict(
     def predict(batches: tf.data.Dataset) -> dict[str, np.ndarray]:
         outputs: dict[str, list[np.ndarray]] = {}
         if not devices.needs_static_shapes(strategy):
-            # Traced once for batches of all shapes, not again for every other shape.
+            # Traced once for all batch shapes, not once per shape.
             run_batch.get_concrete_function(batches.element_spec)
         for batch in batches:
             whole = {name: strategy.gather(x, axis=0) for name, x in run_batch(batch).items()}
@@ -87,7 +87,7 @@ def _apply(model: Callable[..., Any], rows: Mapping[str, tf.Tensor]) -> Mapping[
 
 
 def join_outputs(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Joins [n, ...] of several batches; logits of tokens are padded to the longest sequence."""
+    """Concatenates [n, ...] of several batches; pads token logits to the longest sequence."""
     widths = [array.shape[1] if array.ndim > 1 else 0 for array in arrays]
     if min(widths) < max(widths):
         more = [(0, 0)] * (arrays[0].ndim - 2)
@@ -104,7 +104,7 @@ def split_rows(batch: Mapping[str, tf.Tensor], number: int) -> list[dict[str, tf
 
 
 def add_structures(structures: Iterable[Any]) -> Any:
-    """Adds the tensors at equal places of the structures."""
+    """Adds the structures elementwise."""
     return tf.nest.map_structure(lambda *tensors: tf.add_n(tensors), *structures)
 
 

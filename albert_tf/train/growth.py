@@ -1,11 +1,11 @@
-"""Grows a model: a deeper, wider or longer one begins with a smaller one's weights and moments.
+"""Grows a model: a larger one starts with a smaller one's weights and optimizer state.
 
-Depth: step i of n takes the weights of step i * m // n of the m before; shared weights stay the
-same. Width: hidden and intermediate units are copied k times, and so are the heads, whose size
-stays. What a unit sends is split among its copies by random shares of every weight, so that the
-copies learn unlike things; the model computes what it computed before.
+Depth: step i of n gets the weights of step i * m // n of the previous m; shared weights stay the
+same. Width: hidden and intermediate units are copied k times, and so are the heads; their size
+stays the same. A unit's output is split among its copies in random shares of every weight, so that
+the copies learn different things; the model computes the same function as before.
 
-Length: positions are copied, one table after the other, but for the first one, always [CLS].
+Length: the table of positions is repeated, except for the first position, always [CLS].
 """
 
 import dataclasses
@@ -29,9 +29,9 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def grow_checkpoint(checkpoint: ModelCheckpoint, run_config: PretrainConfig) -> ModelCheckpoint:
-    """Returns the checkpoint as one of the model of a run.
+    """Returns the checkpoint, grown to the model of a run.
 
-    Raises `UserError` if that is not larger in depth, width or length alone.
+    Raises `UserError` unless that model differs only by larger depth, width or length.
     """
     before, config = checkpoint.config, run_config.albert
     for name in ("hidden_act", "embedding_size", "vocab_size"):
@@ -44,8 +44,8 @@ def grow_checkpoint(checkpoint: ModelCheckpoint, run_config: PretrainConfig) -> 
     sizes = [x.hidden_size // x.num_attention_heads for x in (before, config)]
     if sizes[0] != sizes[1]:
         raise UserError(
-            f"--grow_from: heads of {checkpoint.source} have the size {sizes[0]}, those of the "
-            f"config {sizes[1]}. Let num_attention_heads grow as hidden_size does."
+            f"--grow_from: heads of {checkpoint.source} have the size {sizes[0]}, heads of the "
+            f"config {sizes[1]}. Increase num_attention_heads in proportion to hidden_size."
         )
     for name, unit in (("num_hidden_layers", "layers"), ("max_position_embeddings", "positions")):
         if (new := getattr(config, name)) < (old := getattr(before, name)):
@@ -59,7 +59,7 @@ def grow_checkpoint(checkpoint: ModelCheckpoint, run_config: PretrainConfig) -> 
 
 
 def read_moments(path: str, config: PretrainConfig) -> dict[str, np.ndarray]:
-    """Returns the moments in one of our training checkpoints, grown: {"WEIGHT/adam_m": array}."""
+    """Returns the grown optimizer state of a training checkpoint: {"WEIGHT/adam_m": array}."""
     moments = native.read_moments(path)
     shapes = _list_shapes(config.albert)
     grown: dict[str, np.ndarray] = {}
@@ -72,18 +72,18 @@ def read_moments(path: str, config: PretrainConfig) -> dict[str, np.ndarray]:
 
 
 def _list_shapes(config: AlbertConfig) -> weight_names.Shapes:
-    """Returns the shapes of a model in pre-training, with any of its heads."""
+    """Returns the shapes of a pre-training model, with all possible heads."""
     return weight_names.list_shapes(config, *weight_names.PRETRAINED, weight_names.WORDS_BEHIND)
 
 
 def grow_arrays(
     arrays: Arrays, shapes: weight_names.Shapes, kind: str = WEIGHT
 ) -> dict[str, np.ndarray]:
-    """Grows weights, or their moments, by published name; returns those that `shapes` names.
+    """Grows weights or their moments by published name; returns the ones in `shapes`.
 
-    Gradients of copied outputs are a k-th of that of the one before on average, those of copied
-    inputs are equal: so moments grow. Raises `UserError` if a size is no multiple of the one
-    before.
+    Gradients of a copied output are on average 1/k of the original's, gradients of copied inputs
+    are equal: moments grow accordingly. Raises `UserError` if a size is not a multiple of the old
+    size.
     """
     before, after = _count_groups(arrays), _count_groups(shapes)
     grown: dict[str, np.ndarray] = {}
@@ -109,7 +109,7 @@ def _count_groups(arrays: Mapping[str, object]) -> dict[str, int]:
 
 
 def _grow_positions(array: np.ndarray, number: int, kind: str) -> np.ndarray:
-    """Returns `number` rows; in sequences that are longer each position is a smaller part."""
+    """Returns `number` rows; in longer sequences, each position is a smaller part."""
     old, new = len(array), np.arange(number)
     grown = array[np.where(new < old, new, 1 + (new - old) % max(old - 1, 1))]
     power = {WEIGHT: 0, FIRST_MOMENT: 1, SECOND_MOMENT: 2}[kind]
@@ -122,11 +122,11 @@ def _grow_array(name: str, array: np.ndarray, shape: tuple[int, ...], kind: str)
     ]
     if any(new % old for old, new in sizes):
         raise UserError(
-            f"--grow_from: {name} has the shape {list(array.shape)}, and {list(shape)} is no "
-            "multiple of it. Take a hidden_size and an intermediate_size that are multiples."
+            f"--grow_from: {name} has the shape {list(array.shape)}; {list(shape)} is not a "
+            "multiple of it. Use multiples for hidden_size and intermediate_size."
         )
     ratios = [new // old for old, new in sizes]
-    # [in, out]; a sentence head's are [out, in]; of a bias or a norm there are outputs alone
+    # [in, out]; a sentence head's are [out, in]; biases and norms have only outputs
     inputs = 1 if name.endswith("output_weights") else 0
     copies = ratios[inputs] if len(ratios) == 2 else 1
     outputs = ratios[1 - inputs] if len(ratios) == 2 else ratios[0]

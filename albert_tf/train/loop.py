@@ -1,4 +1,4 @@
-"""The host's side of training: loops of updates on the device, and duties after each."""
+"""The host side of training: loops of updates on the device, and duties after each."""
 
 import dataclasses
 import functools
@@ -26,13 +26,13 @@ from albert_tf.train_config import TrainConfig
 
 @dataclasses.dataclass(kw_only=True)
 class LoopState:
-    """Updates that have run in one loop on the device, and what the duties find out."""
+    """The updates of one loop on the device, and what the duties find out."""
 
-    first: int  # step before them
-    step: int  # after them
+    first: int  # step before the updates
+    step: int  # after the updates
     record: Mapping[str, float] = dataclasses.field(default_factory=dict)  # to report
-    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)  # of held-out data
-    is_undone: bool = False  # rolled back, and no other duty is done
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)  # on held-out data
+    is_undone: bool = False  # rolled back: the other duties are skipped
     is_interrupted: bool = False  # by a signal
     is_last: bool = False  # the run ends after it
 
@@ -43,12 +43,12 @@ class Loop:
 
     Attributes:
         workdir: gets checkpoints, `best/` and metrics.
-        checkpoint: of the state.
+        checkpoint: the checkpoint of the state.
         train_batches: position -> endless batches for the replicas.
-        evaluate: returns the metrics of the held-out data, if there are.
+        evaluate: returns the metrics on held-out data, if there is any.
         warn: see `RunData`.
-        track: takes each record of the metrics, too.
-        evaluates_first: before the first update: the weights come from elsewhere.
+        track: also gets each metrics record.
+        evaluates_first: whether to evaluate before the first update, for weights from elsewhere.
     """
 
     state: TrainState
@@ -61,11 +61,11 @@ class Loop:
     evaluates_first: bool = False
 
     def __post_init__(self) -> None:
-        self.signals: list[int] = []  # that this worker has received
+        self.signals: list[int] = []  # received by this worker
         self.rollbacks = self.state.config.max_rollbacks
         self.is_chief = devices.is_chief(self.state.strategy)
-        # After each loop of updates, in this order. A run that is killed on the way evaluates
-        # again, for it saves last.
+        # After each loop of updates, in this order. Saving comes last, so a run that is killed
+        # in between evaluates again.
         self.duties = (
             self.report,
             self.roll_back,
@@ -78,7 +78,7 @@ class Loop:
         )
 
     def run(self) -> bool:
-        """Trains to the last step; after SIGTERM or Ctrl-C saves. Returns whether it was reached.
+        """Trains to the last step; saves after SIGTERM or Ctrl-C. Returns whether it finished.
 
         Raises `UserError` if a loss, a gradient or a weight is not finite and no rollbacks are
         left, or if workers are at different steps.
@@ -113,11 +113,11 @@ class Loop:
             return is_finished
 
     def _catch_up(self) -> LoopState:
-        """Does what a run that was broken off has left to do at the step where it goes on."""
+        """Catches up on what an interrupted run still has to do at the step where it resumes."""
         step, config = self.state.step, self.state.config
         now = LoopState(first=step, step=step, is_last=step == config.last_step)
         if self.is_chief:
-            # At step 0 nothing was saved: a run that was killed wrote all that stands there.
+            # At step 0 nothing was saved: all metrics come from a killed run.
             reports.truncate(self.workdir, step or -1)
             if training_checkpoint.find_step(self.workdir) == step:
                 training_checkpoint.keep_newest(self.workdir, step, config.keep_checkpoint_max)
@@ -135,12 +135,12 @@ class Loop:
         """Runs updates to the last step; the caller does the duties after each loop."""
         state, config, loss = self.state, self.state.config, self.state.objective.loss
         run_updates = train_step.make_run_updates(state)
-        # When the first loop was over: it compiles, which tells nothing of the updates to come.
+        # Measured from the end of the first loop, which includes the compilation.
         compiled: tuple[int, float] | None = None
         logging.info(f"compiling the model: update {state.step + 1} takes longer than the others")
         while True:
             begin, now = time.monotonic(), None
-            # A rollback leaves out data.
+            # A rollback skips data.
             batches = iter(self.train_batches(int(state.position.numpy())))
             while now is None or not now.is_undone:
                 first = state.step
@@ -169,27 +169,27 @@ class Loop:
                 compiled = compiled or (step, begin)
 
     def report(self, now: LoopState) -> None:
-        """Writes losses, norms and speed, whatever they are."""
+        """Reports losses, norms and speed, finite or not."""
         logging.info(reports.line(now.record, self.state.config.last_step))
         self._write(now.record)
 
     def roll_back(self, now: LoopState) -> None:
-        """Names what is not finite; restores the last checkpoint and leaves out the data since.
+        """If a result is not finite, restores the last checkpoint and skips the data since then.
 
-        They may be the cause. Raises `UserError` if there is no checkpoint, or no rollback is left.
+        The data may be the cause. Raises `UserError` if there is no checkpoint or no rollback left.
         """
         names = [name for name, value in now.record.items() if not math.isfinite(value)]
         if not names:
             return
         updates = f"the updates {now.first + 1} to {now.step}"
-        what = f"{', '.join(names)}: not finite any more in {updates}"
+        what = f"{', '.join(names)}: no longer finite in {updates}"
         position = int(self.state.position.numpy())
         prefix = training_checkpoint.resume(self.checkpoint, self.workdir)
         if prefix is None or self.rollbacks == 0:
             raise UserError(
                 f"{what}. The last good checkpoint is {prefix or '(none yet)'}. Lower "
                 "learning_rate or raise num_warmup_steps, or let the run skip such data with "
-                "max_rollbacks. --debug_nans names the operation."
+                "max_rollbacks. --debug_nans finds the operation."
             )
         self.state.position.assign(position)
         self.rollbacks -= 1
@@ -204,12 +204,12 @@ class Loop:
         now.is_last |= now.is_interrupted
 
     def evaluate_when_due(self, now: LoopState) -> None:
-        """Computes and reports the metrics of the held-out data."""
+        """Computes and reports the metrics on held-out data."""
         if self._is_due(now.step) and not now.is_interrupted:
             self._evaluate(now)
 
     def keep_best(self, now: LoopState) -> None:
-        """Saves the checkpoint if none before it has a better score."""
+        """Saves the checkpoint if no earlier one has a better score."""
         if not now.metrics or not self.is_chief:
             return
         best, by = self._read_best(), self.state.objective.best_by
@@ -220,11 +220,11 @@ class Loop:
             files.write_sealed(os.path.join(folder, BEST_METRICS), content)
 
     def lose_patience(self, now: LoopState) -> None:
-        """Ends the run if many evaluations in a row have no better score."""
+        """Ends the run if `patience` evaluations in a row bring no better score."""
         now.is_last |= bool(now.metrics) and self._is_out_of_patience(now.step)
 
     def keep_for_good(self, now: LoopState) -> None:
-        """Saves a checkpoint that stays."""
+        """Saves a checkpoint that is never removed."""
         interval = self.state.config.keep_every
         if interval and now.step % interval == 0 and self.is_chief:
             folder = os.path.join(self.workdir, KEPT)
@@ -256,7 +256,7 @@ class Loop:
         config = self.state.config
         if not config.patience:
             return False
-        # Only the chief has written it for sure.
+        # Only the chief is sure to have written it.
         best = self._read_best() if self.is_chief else None
         age = step - best["step"] if best else 0
         is_over = self._any_worker(age >= config.patience * config.eval_steps > 0)
@@ -266,7 +266,7 @@ class Loop:
         return is_over
 
     def _read_best(self) -> dict[str, float] | None:
-        """The step and the metrics of the best checkpoint, if there is one."""
+        """The step and the metrics of the best checkpoint, if any."""
         path = os.path.join(self.workdir, BEST, BEST_METRICS)
         return files.read_as(path, dict[str, float]) if tf.io.gfile.exists(path) else None
 
@@ -276,14 +276,14 @@ class Loop:
             self.track(record)
 
     def _catch(self, number: int, _: Any) -> None:
-        """Notes a signal; a second Ctrl-C interrupts."""
+        """Records a signal; a second Ctrl-C interrupts."""
         if number == signal.SIGINT and self.signals:
             raise KeyboardInterrupt
         self.signals.append(number)
 
     @functools.cached_property
     def _total(self) -> Callable[[int], int]:
-        """A function that sums a number over the replicas of all workers."""
+        """Returns a function that sums a number over the replicas of all workers."""
         strategy = self.state.strategy
 
         @tf.function(autograph=False)
@@ -297,14 +297,14 @@ class Loop:
         return self._total(int(flag)) > 0
 
     def _is_interrupted(self) -> bool:
-        """Whether any worker has received a signal: all end at the same step."""
+        """Whether any worker has received a signal: all stop at the same step."""
         return self._any_worker(bool(self.signals))
 
 
 def find_end(config: TrainConfig, step: int, *, evaluates: bool) -> int:
-    """Returns where the loop of updates that begins at a step ends.
+    """Returns the step at which a loop of updates ends.
 
-    It is at a multiple of the config's intervals, whatever step it begins at.
+    It is a multiple of the config's intervals, whatever step the loop starts at.
     """
     intervals = [config.steps_per_loop, config.save_checkpoints_steps, config.keep_every]
     intervals += [config.eval_steps if evaluates else 0]

@@ -1,4 +1,4 @@
-"""Training by several processes: they wait for each other, compare configs, and end together."""
+"""Training with several processes: they wait for each other, compare configs, and stop together."""
 
 import concurrent.futures
 import contextlib
@@ -18,15 +18,15 @@ from albert_tf.errors import LostWorkerError, UserError, reason
 from albert_tf.workfolder import find_difference
 
 _ANSWERS_WITHIN = 2.0  # seconds
-# Part of every error that TensorFlow raises in one worker because of another.
+# In every error that TensorFlow raises in one worker because of another.
 _LOST = "Collective ops is aborted by"
 
 
 class Cluster(NamedTuple):
-    """The workers of `TF_CONFIG`, in the order in which they share out a batch."""
+    """The workers of `TF_CONFIG`, in the order in which they share a batch."""
 
     addresses: tuple[str, ...]  # host:port
-    tasks: tuple[tuple[str, int], ...]  # as TensorFlow's messages name them: ("worker", 0)
+    tasks: tuple[tuple[str, int], ...]  # as in TensorFlow's messages: ("worker", 0)
     own: int  # the index of this process
 
     def name(self, index: int) -> str:
@@ -34,32 +34,32 @@ class Cluster(NamedTuple):
 
 
 def make_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
-    """Connects to the workers of `TF_CONFIG`; waits for all.
+    """Connects to the workers of `TF_CONFIG`; waits for all of them.
 
-    Raises `UserError` if that cannot succeed, `LostWorkerError` if another one has ended meanwhile.
+    Raises `UserError` if that cannot succeed, `LostWorkerError` if another worker ends meanwhile.
     """
     try:
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         cluster = read_cluster(resolver)
     except (ValueError, AttributeError, TypeError, KeyError) as error:
         raise UserError(
-            f"TF_CONFIG does not describe workers ({reason(error)}). Unset it or mend it."
+            f"TF_CONFIG does not describe workers ({reason(error)}). Unset it or correct it."
         ) from error
     report_missing_workers(cluster)
     try:
-        # Ctrl-C ends the process at once: Python's own handler would wait for the others.
+        # Ctrl-C ends the process at once: Python's handler would wait for the others.
         with processes.handling_signals(signal.SIG_DFL, signal.SIGINT):
             return tf.distribute.MultiWorkerMirroredStrategy(resolver)
     except (ValueError, tf.errors.OpError) as error:
         is_lost = isinstance(error, tf.errors.UnavailableError)
         raise (LostWorkerError if is_lost else UserError)(
             f"{cluster.name(cluster.own)} cannot join the others ({reason(error)}). Stop all "
-            "workers of TF_CONFIG, see that the ports are free, and start all again."
+            "workers of TF_CONFIG, check that the ports are free, and start all again."
         ) from error
 
 
 def read_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> Cluster:
-    """The cluster of a resolver; raises `ValueError` unless this process is one of the workers."""
+    """Returns a resolver's cluster; raises `ValueError` unless this process is a worker of it."""
     jobs = resolver.cluster_spec().as_dict()
     tasks = [(job, k) for job in ("chief", "worker") for k in range(len(jobs.get(job, ())))]
     own = (resolver.task_type, resolver.task_id)
@@ -71,7 +71,7 @@ def read_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> Cl
 
 
 def find_cluster(strategy: tf.distribute.Strategy) -> Cluster | None:
-    """The cluster of a strategy of several workers; None of other strategies."""
+    """The cluster of a multi-worker strategy; None for other strategies."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return None
     cluster = read_cluster(strategy.cluster_resolver)
@@ -79,7 +79,7 @@ def find_cluster(strategy: tf.distribute.Strategy) -> Cluster | None:
 
 
 def report_missing_workers(cluster: Cluster) -> None:
-    """Logs which workers do not answer: TensorFlow waits silently and blocks Python's threads."""
+    """Logs which workers do not answer: TensorFlow waits silently, and blocks Python's threads."""
     others = [k for k in range(len(cluster.tasks)) if k != cluster.own]
     with concurrent.futures.ThreadPoolExecutor(len(cluster.tasks)) as pool:
         answers = list(pool.map(lambda k: _answers(cluster.addresses[k]), others))
@@ -99,7 +99,7 @@ def _answers(address: str) -> bool:
 def check_same(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> None:
     """Raises `UserError` on every worker unless all have the same values, {name: JSON value}.
 
-    Workers with different configs would wait for each other for ever, or quietly train a mixture.
+    Workers with different configs would wait for each other forever, or silently train a mixture.
     """
     cluster = find_cluster(strategy)
     if cluster is None:
@@ -110,13 +110,13 @@ def check_same(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> N
             name, *different = difference
             first, other = map(reprlib.repr, different)
             raise UserError(
-                f"the workers differ: {name} is {first} for {cluster.name(0)}, {other} for "
+                f"the workers differ: {name} is {first} on {cluster.name(0)}, {other} on "
                 f"{cluster.name(k)}. Start all with the same command, config and files."
             )
 
 
 def _gather_texts(strategy: tf.distribute.Strategy, text: str, cluster: Cluster) -> list[str]:
-    """The text of each worker, in the order of the workers."""
+    """Returns each worker's text, in the order of the workers."""
     own = tf.constant(list(text.encode()), tf.int64)
     run_replicas = tf.function(
         lambda: strategy.run(lambda: (tf.identity(own), tf.shape(own, tf.int64)))
@@ -129,9 +129,9 @@ def _gather_texts(strategy: tf.distribute.Strategy, text: str, cluster: Cluster)
 
 @contextlib.contextmanager
 def together(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Within, the end of another worker is a `LostWorkerError` here.
+    """Raises `LostWorkerError` in its block if another worker ends.
 
-    TensorFlow notices it within about ten seconds, and ends all that waits for the other worker.
+    TensorFlow notices within about ten seconds, and aborts everything that waits for that worker.
     """
     try:
         yield
@@ -141,14 +141,14 @@ def together(strategy: tf.distribute.Strategy) -> Iterator[None]:
         if cluster is None or not is_lost:
             raise
         raise LostWorkerError(
-            f"{_name_lost_worker(cluster, cause)} has stopped, and so does "
-            f"{cluster.name(cluster.own)}. Its own output may say why. "
+            f"{_name_lost_worker(cluster, cause)} has stopped, so "
+            f"{cluster.name(cluster.own)} stops as well. Its own output may say why. "
             "Run the same command on all workers: they resume from the last checkpoint."
         ) from error
 
 
 def _name_lost_worker(cluster: Cluster, cause: str) -> str:
-    """The other worker that an error names; if it names none, the first line of the error."""
+    """The other worker in an error message, or the first line of the message."""
     for job, number in re.findall(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)", cause):
         task = (job, int(number))
         if task in cluster.tasks and cluster.tasks.index(task) != cluster.own:

@@ -1,4 +1,4 @@
-"""Finds the operation that first gives a number that is not finite."""
+"""Finds the operation that first produces a number that is not finite."""
 
 import contextlib
 import re
@@ -9,14 +9,14 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 from albert_tf.model import xla
 
-# TensorFlow's message: the operation, the stack where it was made, and what was found.
+# TensorFlow's message: the operation, the stack where it was created, and what was found.
 _FOUND = re.compile(r'op "(\w+)".* : Tensor had (.+?) values', re.DOTALL)
 _PLACES = re.compile(r"albert_tf/(\S+ \(L\d+\))")
 
 
 @contextlib.contextmanager
 def checking(enabled: bool) -> Iterator[None]:
-    """Within, each operation of a graph that is traced checks its outputs, which takes its time."""
+    """Makes each operation that is traced in its block check its outputs; this is slow."""
     if not enabled:
         yield
         return
@@ -29,12 +29,12 @@ def checking(enabled: bool) -> Iterator[None]:
 
 
 def explain(error: tf.errors.InvalidArgumentError, step: int) -> Exception:
-    """Returns the user's error for what an operation found after `step` updates, or `error`."""
+    """Returns a `UserError` for what an operation found after `step` updates, or `error`."""
     found = _FOUND.search(error.message)
     if not found:
         return error
     places = _PLACES.findall(error.message)
-    where = f", made at {places[-1]}," if places else ""
+    where = f", created at {places[-1]}," if places else ""
     return UserError(
         f"step {step}: the result of {found[1]}{where} is not finite: it has {found[2]}."
     )

@@ -12,23 +12,23 @@ from albert_tf.run_files import METRICS_LOG
 
 
 def read(workdir: str) -> list[dict[str, float]]:
-    """Reads the records of the metrics file, if there is one; `UserError` if a line is damaged."""
+    """Reads the records of the metrics file, if any; `UserError` if a line is damaged."""
     path = os.path.join(workdir, METRICS_LOG)
     if not tf.io.gfile.exists(path):
         return []
-    # The last line of a killed run may be incomplete; it is after the last checkpoint then.
+    # A killed run may leave an incomplete last line, which is after the last checkpoint.
     *lines, _ = files.read_bytes(path, METRICS_LOG).split(b"\n")
     return [files.parse_as(x, dict, f"{path}, line {number}") for number, x in enumerate(lines, 1)]
 
 
 def truncate(workdir: str, step: int) -> None:
-    """Drops from the metrics what a killed run wrote after the checkpoint at `step`."""
+    """Removes metrics that a killed run wrote after the checkpoint at `step`."""
     if tf.io.gfile.exists(os.path.join(workdir, METRICS_LOG)):
         copy(workdir, workdir, step)
 
 
 def copy(source: str, workdir: str, step: int) -> None:
-    """Writes the metrics of the run in `source` up to `step` to those of `workdir`."""
+    """Copies the metrics of the run in `source` up to `step` to `workdir`."""
     kept = [files.seal(record) for record in read(source) if record["step"] <= step]
     lines = "".join(f"{json.dumps(record)}\n" for record in kept)
     files.write_bytes(os.path.join(workdir, METRICS_LOG), lines.encode())
@@ -46,12 +46,12 @@ def write(workdir: str, record: Mapping[str, float]) -> None:
 
 
 def number(name: str, value: float) -> str:
-    """A metric for the terminal: counts in full, other numbers with four digits."""
+    """Formats a metric for the terminal: counts in full, other numbers with four digits."""
     is_count = name.startswith("num_") or isinstance(value, int)
     return f"{name} {value:,.0f}" if is_count else f"{name} {value:.4g}"
 
 
-# Names of metrics in lines for the terminal, which fit 100 columns; the files have all, in full.
+# Short names for the terminal's 100 columns; the files have all metrics with full names.
 _SHORT_NAMES = {
     "masked_lm_loss": "mlm",
     "sentence_order_loss": "sop",
@@ -60,13 +60,13 @@ _SHORT_NAMES = {
 }
 
 
-# Shares that a model has which answers nothing: of windows without an answer, of labels that do not
-# apply. They are no accuracy of what the name says.
+# A model that always answers "no" has a high share here: most windows have no answer, most labels
+# do not apply. So these are misleading as accuracies.
 _MOSTLY_NONE = ("span_accuracy", "multi_label_accuracy")
 
 
 def format_metrics(metrics: Mapping[str, float]) -> str:
-    """The metrics for the terminal: losses with their accuracies, then the others."""
+    """Formats metrics for the terminal: losses with their accuracies, then the others."""
     parts: list[str] = []
     for name, value in metrics.items():
         task = name.removesuffix("_accuracy")
@@ -83,9 +83,9 @@ def format_metrics(metrics: Mapping[str, float]) -> str:
 
 
 def line(record: Mapping[str, float], num_steps: int) -> str:
-    """The progress of a run in at most 100 columns: losses, learning rate, speed, time left.
+    """Formats a run's progress in 100 columns: losses, learning rate, speed, time left.
 
-    The first loop of updates compiles them, and has neither speed nor time left.
+    The first loop, which compiles the model, has neither speed nor time left.
     """
     kept = ("_loss", "_accuracy", "learning_rate")
     metrics = {name: value for name, value in record.items() if name.endswith(kept)}

@@ -1,4 +1,4 @@
-"""The data of a run, and the batches of it for the replicas."""
+"""The data of a run, and its batches for the replicas."""
 
 import dataclasses
 import functools
@@ -24,10 +24,10 @@ Warn = Callable[[Metrics, Sequence[Metrics]], None]
 
 
 class PhaseData(NamedTuple):
-    """Updates with one config and one set of records: a phase of a run, or all of it.
+    """Updates with one config and one set of records: a phase of a run, or the whole run.
 
     Attributes:
-        offset: the number of the first batch in the records, less that in the run.
+        offset: the index of a batch in the records, minus its index in the run.
         masking: how records without masks are masked.
     """
 
@@ -39,18 +39,18 @@ class PhaseData(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunData:
-    """What a run reads.
+    """The data of a run.
 
     Attributes:
         phases: one after the other.
         vocabulary: the folder of the records' vocabulary.
-        tokenizer: of this vocabulary.
-        record: what the run keeps of its config and data; what must be the same on resume.
-        held_out: {name: JSON value} of the held-out data; empty if there is none.
-        make_evaluate: returns what computes the metrics of the held-out data, if there is any.
-        explain: the user's error for records that cannot be read.
-        warn: tells the user what metrics of the held-out data mean; takes the earlier lines of
-            `metrics.jsonl`, too.
+        tokenizer: the tokenizer of this vocabulary.
+        record: what the run records about config and data; it must be the same on resume.
+        held_out: {name: JSON value} about the held-out data; empty if there is none.
+        make_evaluate: returns a function that evaluates the held-out data, if there is any.
+        explain: returns the `UserError` for records that cannot be read.
+        warn: warns the user about metrics on held-out data; also gets the earlier lines of
+            `metrics.jsonl`.
     """
 
     phases: Sequence[PhaseData]
@@ -65,7 +65,7 @@ class RunData:
     def write(self, folder: str, **more: Any) -> None:
         """Copies the vocabulary to the folder of a run and, last, writes its `run.json`.
 
-        `more` are other values of the record, by default those that it has there.
+        `more` are further values of the record; by default the existing ones stay.
         """
         if before := run_record.find(folder):
             more = {"start": before.start, "history": before.history, **more}
@@ -76,9 +76,9 @@ class RunData:
 
 
 def distribute_batches(state: TrainState, phase: PhaseData, position: int = 0):
-    """Returns endless batches for the replicas, from a position of the run on."""
+    """Returns endless batches for the replicas, starting at a position in the run."""
     config = state.config
-    groups = getattr(config, "group_by_length", False)  # of fine-tuning
+    groups = getattr(config, "group_by_length", False)  # fine-tuning only
     make_batches = functools.partial(
         input_pipeline.train_batches,
         phase.paths,

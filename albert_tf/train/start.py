@@ -1,4 +1,4 @@
-"""What a new run begins with: new weights, a checkpoint, a smaller model, or another run."""
+"""What a new run starts from: new weights, a checkpoint, a smaller model, or another run."""
 
 import dataclasses
 import functools
@@ -22,15 +22,15 @@ from albert_tf.train_config import PretrainConfig, TrainConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Start:
-    """What a new run begins with; without a path these are new weights.
+    """What a new run starts from; without a path, from new weights.
 
     Attributes:
-        init_checkpoint: a checkpoint of any of the `formats`, whose weights it takes.
-        grow_from: a run of a smaller model, whose grown weights and moments it takes (`growth`).
-        continue_from: a run whose weights, moments and step it goes on with (`history`).
-        which: checkpoint of a run; by default the best, of `continue_from` the newest.
-        allow_partial: that of `matching.assign_weights`.
-        init_head: whether a task takes the head of the checkpoint, too.
+        init_checkpoint: a checkpoint in any format, whose weights it uses.
+        grow_from: a run with a smaller model; its weights and optimizer state grow (`growth`).
+        continue_from: a run to continue: weights, optimizer state and step (`history`).
+        which: the checkpoint of a run; by default the best, for `continue_from` the newest.
+        allow_partial: as in `matching.assign_weights`.
+        init_head: whether a task also uses the head of the checkpoint.
     """
 
     init_checkpoint: str | None = None
@@ -43,23 +43,23 @@ class Start:
     def __post_init__(self) -> None:
         names = ("init_checkpoint", "continue_from", "grow_from")
         if len(named := [f"--{name}" for name in names if getattr(self, name)]) > 1:
-            raise UserError(f"{' and '.join(named)} exclude each other. Name one.")
+            raise UserError(f"{' and '.join(named)} exclude each other. Use only one.")
 
     @property
     def name(self) -> str | None:
-        """What the run keeps of the checkpoint whose weights it takes; None if it takes none."""
+        """What the run records about the checkpoint it starts from; None without one."""
         path = self.init_checkpoint or self.grow_from
         is_best = path is None or self.which in (None, BEST)
         return path and provenance.strip_keys(path if is_best else f"{path} --which={self.which}")
 
     @functools.cached_property
     def checkpoint(self) -> ModelCheckpoint | None:
-        """The checkpoint whose weights it takes; None if it takes none."""
+        """The checkpoint whose weights it uses; None without one."""
         path = self.init_checkpoint or self.grow_from
         return formats.read(path, which=self.which or BEST) if path else None
 
     def release(self) -> None:
-        """Takes the checkpoint out of memory; it is read again when it is needed again."""
+        """Frees the checkpoint's memory; it is read again when needed."""
         vars(self).pop("checkpoint", None)
 
     def read(self, config: TrainConfig) -> ModelCheckpoint:
@@ -70,7 +70,7 @@ class Start:
         return growth.grow_checkpoint(self.checkpoint, config)
 
     def describe(self, checkpoint: ModelCheckpoint) -> FirstWeights:
-        """Returns what a run keeps of the weights that it starts from: path and a checksum."""
+        """Returns what a run records about its initial weights: path and checksum."""
         digest = hashlib.sha256()
         for name, weight in sorted(checkpoint.weights.items()):
             digest.update(f"{name} {weight.dtype} {weight.shape} ".encode())
@@ -80,17 +80,17 @@ class Start:
     def check_resumed(self, workdir: str, before: FirstWeights | None, config: TrainConfig) -> None:
         """Raises `UserError` if the run in `workdir` started from other weights than `before`.
 
-        The same path is trusted: a checkpoint may be gone when its run resumes, and that of a run
-        which still trains changes.
+        The same path is trusted: a checkpoint may be gone when the run resumes, or may change if
+        its own run is still training.
         """
-        # A run that goes on from another one has none.
+        # A continued run (--continue_from) records no initial checkpoint.
         if self.name is None or before is None or self.name == before.checkpoint:
             return
         if self.describe(self.read(config)).weights != before.weights:
             started = before.checkpoint or "new weights"
             raise UserError(
                 f"{workdir} belongs to a run that started from {started}, not from {self.name}. "
-                f"Take another --output_dir, or the checkpoint of that run."
+                f"Use another --output_dir, or the checkpoint of that run."
             )
 
     def evaluates(self, state: TrainState) -> bool:
@@ -99,7 +99,7 @@ class Start:
         return self.name is not None and not has_new_head
 
     def assign(self, checkpoint: ModelCheckpoint, state: TrainState) -> None:
-        """Sets the weights of a state to those of a checkpoint, and its moments to grown ones.
+        """Sets the weights of a state from a checkpoint, and its optimizer state if it grows.
 
         Raises `UserError` if the weights do not fit, or mean something else. The number of layers
         may differ: a deep model may start from a shallow one.
@@ -109,14 +109,14 @@ class Start:
             if theirs != ours:
                 raise UserError(
                     f"{checkpoint.source} was trained with {field}={theirs!r}, the config has "
-                    f"{ours!r}. Take that of the checkpoint "
+                    f"{ours!r}. Use the checkpoint's value "
                     f"(--set albert.{field}=)."
                 )
         if isinstance(state.model, AlbertForTask):
             is_other = not isinstance(state.model.head, task_heads.Regression)
             if self.init_head and checkpoint.is_regression and is_other:
                 raise UserError(
-                    f"{checkpoint.source} has a head of regression, and the task needs another. "
+                    f"{checkpoint.source} has a regression head, but the task needs another. "
                     "Leave out --init_head."
                 )
             matching.assign_task_weights(
@@ -130,7 +130,7 @@ class Start:
             checkpoint.weights, state.model, checkpoint.source, allow_partial=self.allow_partial
         )
         has_moments = any(key.startswith("slots/") for key in checkpoint.skipped)
-        # The first correction of the moments' bias would multiply grown ones by ten.
+        # Otherwise the first bias correction would multiply grown moments by ten.
         if self.grow_from and has_moments and not state.config.bias_correction:
             path = training_checkpoint.find_prefix(self.grow_from, self.which or BEST)
             _assign_moments(state, path)
@@ -145,14 +145,14 @@ def _assign_moments(state: TrainState, path: str) -> None:
     moments = growth.read_moments(path, config)
     for name in slots.keys() & moments.keys():
         slots[name].assign(moments[name])
-    logging.info(f"{len(slots.keys() & moments.keys())} of {len(slots)} moments grown, too")
+    logging.info(f"{len(slots.keys() & moments.keys())} of {len(slots)} moments grown as well")
 
 
 def check_vocabulary(checkpoint: ModelCheckpoint, tokenizer: Tokenizer, folder: str) -> None:
-    """Raises `UserError` if a checkpoint has a vocabulary other than the records, in `folder`."""
+    """Raises `UserError` unless a checkpoint has the vocabulary of the records, in `folder`."""
     theirs = model_checkpoint.load_tokenizer(checkpoint)
     if theirs is not None and theirs.sha256 != tokenizer.sha256:
         raise UserError(
-            f"those of {checkpoint.source} and of the records ({folder}) are different "
-            "vocabularies. Make records with that of the checkpoint."
+            f"{checkpoint.source} and the records ({folder}) have different vocabularies. "
+            "Create records with the checkpoint's vocabulary."
         )

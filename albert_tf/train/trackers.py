@@ -1,4 +1,4 @@
-"""Shows the records of a run in TensorBoard, and by `--tracker` in Weights & Biases or MLflow."""
+"""Sends a run's metrics to TensorBoard, and with `--tracker` to Weights & Biases or MLflow."""
 
 import contextlib
 import importlib.util
@@ -21,7 +21,7 @@ Track = Callable[[Mapping[str, float]], None]
 
 
 def check(names: Sequence[str]) -> None:
-    """Raises `UserError` for the value of --tracker, if one is unknown or not installed."""
+    """Raises `UserError` if a --tracker is unknown or not installed."""
     for name in names:
         require_choice("--tracker", name, ("wandb", "mlflow"))
         if importlib.util.find_spec(name) is None:
@@ -30,21 +30,21 @@ def check(names: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def tracking(names: Sequence[str], folder: str, config: TrainConfig) -> Iterator[Track]:
-    """Yields what sends a record with its `step`; one of `names` that fails is named, left out."""
-    runs: dict[str, tuple[Callable[[bool], Any], Callable[..., Any]]] = {}  # what ends, what logs
+    """Yields a function that sends a record with its `step`; logs and drops trackers that fail."""
+    runs: dict[str, tuple[Callable[[bool], Any], Callable[..., Any]]] = {}  # (close, log)
     writer: Any = None
 
     def attempt(name: str, use: Callable[..., Any], *arguments: Any) -> None:
         try:
             use(*arguments)
-        except Exception as error:  # whatever it is: it must not end the run
+        except Exception as error:  # no error of a tracker may end the run
             runs.pop(name, None)
             logging.warning(f"--tracker={name}: {reason(error)}. The run continues without it.")
 
     def start(name: str) -> None:
         path, module = os.path.join(folder, TRACKERS), importlib.import_module(name)
         ids, values = files.find_object(path, TRACKERS), config_io.to_dict(config)
-        if name == "wandb":  # it sends what the writer of TensorBoard writes
+        if name == "wandb":  # it reads what TensorBoard's writer writes
             id, project = ids.get(name, uuid.uuid4().hex[:8]), os.environ.get("WANDB_PROJECT")
             options = {"dir": folder, "name": folder, "resume": "allow", "config": values}
             run = module.init(project=project or "albert", id=id, sync_tensorboard=True, **options)
@@ -65,7 +65,7 @@ def tracking(names: Sequence[str], folder: str, config: TrainConfig) -> Iterator
         metrics, step = {k: x for k, x in record.items() if k != "step"}, int(record["step"])
         with writer.as_default(step=np.int64(step)):
             for name, value in metrics.items():
-                tf.summary.scalar(name, np.float32(value))  # TensorFlow would keep Python's numbers
+                tf.summary.scalar(name, np.float32(value))  # TensorFlow would keep Python numbers
         writer.flush()
         for name, (_, log) in [*runs.items()]:
             attempt(name, log, metrics, step)

@@ -16,18 +16,18 @@ from albert_tf.train_config import TrainConfig
 
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """What the updates of a run read and change."""
+    """What updates read and change."""
 
     config: TrainConfig
-    strategy: tf.distribute.Strategy  # in whose scope the variables were made
+    strategy: tf.distribute.Strategy  # the variables were created in its scope
     objective: Objective
     model: keras.Model
-    weights: list[keras.Variable]  # those that are trained
+    weights: list[keras.Variable]  # the trainable ones
     optimizer: lamb.Lamb  # built for `weights`; its `iterations` is the step
-    position: tf.Variable  # number of batches of the data used up
+    position: tf.Variable  # number of batches consumed
     jit_compile: bool  # whether XLA compiles the update
-    num_branches: int  # slices into which a batch is cut on a CPU
-    buckets: list[int]  # lengths to which batches are padded; none if all records have one length
+    num_branches: int  # slices of a batch on a CPU
+    buckets: list[int]  # lengths to which batches are padded; empty if all records are equally long
 
     @property
     def step(self) -> int:
@@ -35,7 +35,7 @@ class TrainState:
 
     @property
     def features(self) -> features.Features:
-        """The features of the records that the model reads."""
+        """The record features that the model reads."""
         return self.objective.list_features(self.config)
 
     def make_checkpoint(self) -> tf.train.Checkpoint:
@@ -46,12 +46,12 @@ class TrainState:
 def make_train_state(
     config: TrainConfig, strategy: tf.distribute.Strategy, objective: Objective
 ) -> TrainState:
-    """Makes the variables of a run.
+    """Creates the variables of a run.
 
     Raises `UserError` for `jit_compile` on several replicas.
     """
     jit_compile = devices.choose_jit_compile(config, strategy)
-    # What is learnt where rows are compared must not depend on the number of cores.
+    # A loss that compares rows must not depend on the number of cores.
     compares = objective.loss.compares_rows
     num_branches = 1 if compares else devices.choose_num_branches(config, strategy)
     devices.share_cores(num_branches)

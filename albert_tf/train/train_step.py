@@ -1,4 +1,4 @@
-"""The update of a run, and many updates in one call of the device.
+"""One update, and many updates in one call on the device.
 
 One code path for one device, MirroredStrategy, MultiWorkerMirroredStrategy and TPUStrategy.
 """
@@ -20,11 +20,11 @@ def make_update(
 ) -> Callable[[Mapping[str, tf.Tensor], Any, Callable[[Any], Any]], dict[str, tf.Tensor]]:
     """Returns `update(batch, replica, reduce) -> results`: one replica's part of one update.
 
-    An update: gradients of local sums over global counts, summed over micro-batches and replicas,
-    clipped once to `max_grad_norm`, applied once. Summed over the `num_replicas`, `results` has the
-    loss's sums and counts, `learning_rate`, `gradient_norm` (before clipping) and
-    `weight_norm` (after the update). `replica` is a number from 0, an int or [] int32; `reduce`
-    sums a structure of tensors over the replicas.
+    An update computes gradients of local sums over global counts, sums them over micro-batches and
+    replicas, clips them once to `max_grad_norm`, and applies them once. Summed over the
+    `num_replicas`, `results` has the loss's sums and counts, `learning_rate`, `gradient_norm`
+    (before clipping) and `weight_norm` (after the update). `replica` counts from 0, an int or
+    [] int32; `reduce` sums a structure of tensors over the replicas.
     """
     config, loss, optimizer = state.config, state.objective.loss, state.optimizer
     variables = [weight.value for weight in state.weights]
@@ -45,7 +45,7 @@ def make_update(
         last = {"learning_rate": tf.identity(optimizer.learning_rate), "gradient_norm": norm}
         optimizer.apply_reduced(gradients, clip)
         last["weight_norm"] = tf.linalg.global_norm(variables)
-        # Every replica has the same values, and the caller sums over the replicas.
+        # All replicas have the same values, and the caller sums over replicas.
         last = {name: x / num_replicas for name, x in last.items()}
         return {**sums, **local_counts, **last}
 
@@ -62,7 +62,7 @@ def make_run_updates(state: TrainState) -> Callable[[Any, int], Totals]:
     replicas = strategy.num_replicas_in_sync
     update = make_update(state, num_branches=state.num_branches, num_replicas=replicas)
 
-    @tf.autograph.experimental.do_not_convert  # has nothing to convert; looking takes seconds
+    @tf.autograph.experimental.do_not_convert  # nothing to convert; the search takes seconds
     def update_replica(batch):
         context = tf.distribute.get_replica_context()
         reduce = functools.partial(context.all_reduce, SUM)
@@ -107,7 +107,7 @@ def _gradients(state, variables, batch, counts, key):
 
 
 def _add_branches(gradients_of, num_branches, batch, counts, key):
-    """Gradients and sums, summed over slices of the batch that need not wait for each other."""
+    """Returns gradients and sums over independent slices of the batch."""
     keys = [tf.random.fold_in(key, k, alg="philox") for k in range(num_branches)]
     slices = split_rows(batch, num_branches)
     return add_structures(
@@ -116,7 +116,7 @@ def _add_branches(gradients_of, num_branches, batch, counts, key):
 
 
 def _add_micro_batches(gradients_of, num_micro_batches, batch, counts, key):
-    """Gradients and sums, summed over micro-batches that run in sequence to save memory."""
+    """Returns gradients and sums over micro-batches, which run in sequence to save memory."""
     if num_micro_batches == 1:
         return gradients_of(batch, counts, key)
     # [B, ...] -> [num_micro_batches, B / num_micro_batches, ...]

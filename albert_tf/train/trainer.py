@@ -1,4 +1,4 @@
-"""Trains in a folder: starts or resumes a run, of pre-training or of a task."""
+"""Trains in a folder: starts or resumes a pre-training or fine-tuning run."""
 
 import contextlib
 import dataclasses
@@ -34,7 +34,7 @@ from albert_tf.train.start import NEW, Start, check_vocabulary
 from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import TrainConfig
 
-# Sets the first weights; returns their source, for the log, and values for `run.json`.
+# Sets the initial weights; returns their source, for the log, and values for `run.json`.
 Begin = Callable[[TrainState, PhaseData], tuple[str, dict[str, Any]]]
 
 
@@ -46,10 +46,10 @@ class Trainer:
     and what trackers write.
 
     Attributes:
-        folder: of the run.
-        start: what a new run begins with.
-        tracker: those that get the metrics, too; see `trackers`.
-        debug_nans: ends the run at the first operation whose result is not finite, and names it.
+        folder: the folder of the run.
+        start: what a new run starts from.
+        tracker: the trackers that get the metrics; see `trackers`.
+        debug_nans: whether to stop at the first operation with a non-finite result, and report it.
     """
 
     config: TrainConfig
@@ -62,15 +62,15 @@ class Trainer:
     debug_nans: bool = False
 
     def run(self) -> bool:
-        """Returns whether the last step was reached: SIGTERM or Ctrl-C saves a checkpoint and ends.
+        """Trains; returns whether it reached the last step. SIGTERM or Ctrl-C saves and stops.
 
-        Raises `UserError` if data, config, start and folder do not agree (nothing was written
-        then), or if a loss, a gradient or a weight is not finite any more.
+        Raises `UserError` if data, config, start and folder do not agree (then nothing was
+        written), or if a loss, a gradient or a weight is no longer finite.
         """
         self._check()
         folder = self.folder
         with contextlib.ExitStack() as stack:
-            if devices.is_chief(self.strategy):  # which alone writes there
+            if devices.is_chief(self.strategy):  # the only one that writes there
                 stack.enter_context(folders.locking(folder))
                 folders.remove_temporaries(folder)
             stack.enter_context(numerics.checking(self.debug_nans))
@@ -78,18 +78,18 @@ class Trainer:
             before = self.data.record.find_same(folder, type(self.config))
             begin: Begin
             if newest := training_checkpoint.find_newest(folder):
-                message = f"{folder} has {newest} and no {RUN}: it is not the whole of a run."
+                message = f"{folder} has {newest} but no {RUN}: the run is incomplete."
                 require(before is not None, f"{message} Restore it, or pass another --output_dir.")
                 begin = self._resume
             elif self.start.continue_from:
-                begin = self._go_on()
+                begin = self._continue_run()
             elif before and before.history:
                 raise UserError(
-                    f"{folder} was to go on from another run, and has no checkpoint yet. Name that "
-                    "run again with --continue_from, or take another --output_dir."
+                    f"{folder} continues another run, but has no checkpoint yet. Pass that run "
+                    "again with --continue_from, or use another --output_dir."
                 )
             elif self.start.name:
-                begin = self._take_weights  # those of --grow_from are grown
+                begin = self._load_weights  # grows them for --grow_from
             else:
                 begin = self._initialize
             try:
@@ -101,7 +101,7 @@ class Trainer:
         """Raises `UserError` if replicas cannot share the batches, or workers differ."""
         require(
             os.environ.get(PACKS_ONCE, "0") in ("0", "false"),
-            f"{PACKS_ONCE} is set, with which TensorFlow does not see that weights change. Unset "
+            f"{PACKS_ONCE} is set: TensorFlow would not notice that weights change. Unset "
             "it: it is for servers.",
         )
         data, strategy = self.data, self.strategy
@@ -112,13 +112,13 @@ class Trainer:
         flags = {f"--{name}": x for name, x in dataclasses.asdict(self.start).items()}
         multi_worker.check_same(strategy, {**values, **flags, **data.held_out})
         tf_checkpoint.check_path(self.folder)
-        reports.read(self.folder)  # refuses a damaged line
+        reports.read(self.folder)  # raises for a damaged line
 
     def _make_state(self, config: TrainConfig) -> TrainState:
         return train_state.make_train_state(config, self.strategy, self.objective)
 
     def _run_phases(self, begin: Begin, track: trackers.Track) -> bool:
-        """Trains to the end of each phase; returns whether it came there."""
+        """Trains all phases; returns whether it finished."""
         phases, first = self.data.phases, 0
         if before := run_record.find(self.folder):
             for change in before.history:
@@ -136,10 +136,10 @@ class Trainer:
         return True
 
     def _run_phase(self, phase: PhaseData, begin: Begin, track: trackers.Track) -> bool:
-        """Trains to the end of a phase; returns whether it came there."""
+        """Trains one phase; returns whether it finished."""
         config = phase.config
         if self.debug_nans:
-            config = dataclasses.replace(config, jit_compile=False)  # XLA checks nothing
+            config = dataclasses.replace(config, jit_compile=False)  # XLA does not check numerics
         state = self._make_state(config)
         source, more = begin(state, phase)
         self.start.release()
@@ -158,7 +158,7 @@ class Trainer:
             evaluate=make_evaluate(state) if make_evaluate else None,
             warn=self.data.warn,
             track=track,
-            evaluates_first=begin == self._take_weights and self.start.evaluates(state),
+            evaluates_first=begin == self._load_weights and self.start.evaluates(state),
         )
         return loop.run()
 
@@ -168,15 +168,15 @@ class Trainer:
             self.start.check_resumed(self.folder, before.start, state.config)
         return f"resumed from {prefix}", {}
 
-    def _go_on(self) -> Begin:
-        """Goes on from another run; returns what resumes from there."""
+    def _continue_run(self) -> Begin:
+        """Continues another run; returns the function that resumes from there."""
         state = self._make_state(self.config)
-        history.go_on(
+        history.continue_run(
             state, self.folder, self.data, str(self.start.continue_from), self.start.which
         )
         return self._resume
 
-    def _take_weights(self, state: TrainState, phase: PhaseData) -> tuple[str, dict[str, Any]]:
+    def _load_weights(self, state: TrainState, phase: PhaseData) -> tuple[str, dict[str, Any]]:
         data, start = self.data, self.start
         weights = start.read(state.config)
         model_checkpoint.log_summary(weights)

@@ -1,6 +1,6 @@
 """Runs the sources of `shards` on Apache Beam.
 
-It is imported only where Beam is installed.
+This module is imported only if Beam is installed.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ Run = Callable[[int], Iterable[Mapping[str, float]]]
 
 
 class RunSource(beam.DoFn):
-    """Makes the shards of a source, given its number; a worker prepares once for all of its own."""
+    """Makes the shards of a source, given its number; each worker prepares only once."""
 
     def __init__(self, make_runner: Callable[..., Run], arguments: tuple[Any, ...]) -> None:
         self._make_runner, self._arguments = make_runner, arguments
@@ -34,8 +34,8 @@ class RunSource(beam.DoFn):
     def setup(self) -> None:
         if digest_code() != self._code:
             raise UserError(
-                "a worker has another version of albert_tf than the program that began the "
-                "pipeline, and would make other files. Install the same one there."
+                "a worker has another version of albert_tf than the program that started the "
+                "pipeline, and would make other files. Install the same version there."
             )
         self._run = self._make_runner(*self._arguments)
 
@@ -47,7 +47,7 @@ class RunSource(beam.DoFn):
                         Metrics.counter(NAMESPACE, name).inc(int(number))
         except (UserError, OSError, tf.errors.OpError):
             raise
-        except Exception as error:  # an engine may try it again, and then says only this
+        except Exception as error:  # an engine may retry, and then shows only this message
             raise UserError(f"source {source}: {type(error).__name__}: {error}") from error
 
 
@@ -80,7 +80,7 @@ def run(
 
 
 def digest_code() -> str:
-    """Returns a hash of the code that decides what the shards hold."""
+    """Returns a hash of the code that the content of shards depends on."""
     root = os.path.dirname(files.__file__)
     digest = hashlib.sha256()
     # The folders of a checkout are linked into the package.
@@ -95,7 +95,7 @@ def digest_code() -> str:
 
 
 def _explain(error: BaseException) -> BaseException:
-    """Returns the mistake that a worker named: runners wrap it, or quote it in a traceback."""
+    """Returns the user's mistake in a worker: runners wrap it, or quote it in a traceback."""
     text = str(error)
     if isinstance(error, UserError):
         return UserError(text.partition(" [while running")[0])

@@ -1,6 +1,6 @@
-"""Opens the files of a corpus: compressed ones, and tables with a document in each row.
+"""Opens the files of a corpus: plain or compressed text, and tables with a document per row.
 
-They are on a file system of TensorFlow's (local, gs://) or else of fsspec's (hf://, s3://, ...).
+The file system is TensorFlow's (local, gs://) or else fsspec's (hf://, s3://, ...).
 """
 
 import bz2
@@ -21,10 +21,10 @@ from albert_tf.file_checks import refuse_other_format
 
 _CHUNK_BYTES = 1 << 20
 _ZSTD_BYTES = 1 << 10  # each may stand for 32 KB
-_ROWS = 1000  # that are in memory at once
+_ROWS = 1000  # in memory at once
 
 _COLUMNS = (".parquet", ".arrow")
-# {suffix of a file: what opens its content, and the errors of damaged content}
+# {suffix of a file: (function that opens its content, errors for damaged content)}
 _READERS: dict[str, tuple[Callable[[Any], Any], tuple[type[Exception], ...]]] = {
     ".gz": (gzip.open, (EOFError, gzip.BadGzipFile, zlib.error)),
     ".bz2": (bz2.open, (EOFError, OSError)),
@@ -35,9 +35,9 @@ _READERS: dict[str, tuple[Callable[[Any], Any], tuple[type[Exception], ...]]] = 
 
 
 def find(pattern: str) -> list[str]:
-    """Returns the files that match a pattern, sorted; `UserError` if there is none.
+    """Returns the sorted files that match a pattern; `UserError` if there are none.
 
-    Of a folder that `save_to_disk` of Hugging Face's datasets wrote they are its .arrow files.
+    For a folder from `save_to_disk` of Hugging Face's datasets, these are its .arrow files.
     """
     matches = _glob(pattern) or _find_saved(pattern)
     require(bool(matches), files.describe_missing(pattern, "--input"))
@@ -47,8 +47,8 @@ def find(pattern: str) -> list[str]:
 def _find_saved(folder: str) -> list[str]:
     if splits := _glob(os.path.join(folder, "*", "state.json")):
         names = ", ".join(map(os.path.dirname, splits))
-        raise UserError(f"--input: {folder} has several splits. Name one, or more: {names}.")
-    return _glob(os.path.join(folder, "data*.arrow"))  # others there are caches
+        raise UserError(f"--input: {folder} has several splits. Pass one or more of: {names}.")
+    return _glob(os.path.join(folder, "data*.arrow"))  # other files are caches
 
 
 def _glob(pattern: str) -> list[str]:
@@ -61,7 +61,7 @@ def _glob(pattern: str) -> list[str]:
 
 @contextlib.contextmanager
 def open_file(path: str) -> Iterator[Any]:
-    """Yields a file of bytes."""
+    """Yields an open binary file."""
     if not _is_of_fsspec(path):
         with tf.io.gfile.GFile(path, "rb") as file:
             yield file
@@ -85,7 +85,7 @@ def _is_of_fsspec(path: str) -> bool:
 
 @contextlib.contextmanager
 def _remote(path: str) -> Iterator[tuple[Any, str]]:
-    """Yields a file system of fsspec and a path in it; within, its errors are one line."""
+    """Yields an fsspec file system and a path in it; turns its errors into one line."""
     import fsspec
 
     try:
@@ -94,39 +94,39 @@ def _remote(path: str) -> Iterator[tuple[Any, str]]:
         raise
     except ImportError as error:
         raise UserError(f"{path} needs a package: {reason(error)}.") from None
-    except Exception as error:  # each file system has errors of its own
+    except Exception as error:  # each file system has its own errors
         raise UserError(
             f"{path} cannot be read ({type(error).__name__}: {reason(error)}). Check the name, the "
-            "network and your rights to it."
+            "network and your access rights."
         ) from None
 
 
 def find_type(path: str) -> str:
-    """Returns the suffix of a file, without that of its compression, in small letters."""
+    """Returns the lower-case suffix of a file, without the suffix of its compression."""
     return os.path.splitext(path.lower().removesuffix(_find_suffix(path)))[1]
 
 
 def is_table(path: str) -> bool:
-    """Whether a file has a document in each row, rather than lines of text."""
+    """Whether a file has a document per row, instead of lines of text."""
     return find_type(path) in (".jsonl", ".ndjson", *_COLUMNS)
 
 
 def can_seek(path: str) -> bool:
-    """Whether reading can begin within a file: it is plain text."""
+    """Whether reading can start in the middle of a file: only in plain text."""
     return not is_table(path) and not _find_suffix(path)
 
 
 def read_objects(
     path: str, fields: Sequence[str], on_progress: Callable[[int], Any]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (number from 1, {field: value}) of the rows of a file; blank lines are no JSON lines.
+    """Yields (number from 1, {field: value}) for the rows of a file; skips blank JSON lines.
 
     Args:
-        path: .jsonl, .parquet or .arrow; of another file each line is a row with the field `text`.
-        fields: those to read, of a file that need not be read whole.
+        path: .jsonl, .parquet or .arrow; in other files, each line is a row with the field `text`.
+        fields: the fields to read, if the format can skip others.
         on_progress: called with the number of (compressed) bytes read since the last call.
 
-    Raises `UserError` for a damaged row, which it names.
+    Raises `UserError` with the number of a damaged row.
     """
     if find_type(path) in _COLUMNS:
         yield from _read_columns(path, fields)
@@ -138,13 +138,11 @@ def read_objects(
         if has_rows and not line.strip():
             continue
         if b"\0" in line:
-            raise UserError(
-                f"{path}, row {number}: it has a NUL byte: it is not UTF-8, or no text."
-            )
+            raise UserError(f"{path}, row {number} has a NUL byte: it is not UTF-8, or not text.")
         try:
             row = parse(line.decode("utf-8-sig" if number == 1 else "utf-8"))
         except UnicodeDecodeError:
-            raise UserError(f"{path}, row {number}: it is not UTF-8. Convert the file.") from None
+            raise UserError(f"{path}, row {number} is not UTF-8. Convert the file.") from None
         except (ValueError, RecursionError) as error:
             raise UserError(f"{path}, row {number} is not JSON: {error}.") from None
         yield number, row if isinstance(row, dict) else {}
@@ -169,7 +167,7 @@ def _read_columns(path: str, fields: Sequence[str]) -> Iterator[tuple[int, dict[
     try:
         with open_file(path) as file:
             if not _is_of_fsspec(path):
-                file.closed = False  # pyarrow reads it, and TensorFlow's files do not have it
+                file.closed = False  # pyarrow reads this attribute, which TensorFlow's files lack
             stream = pyarrow.PythonFile(file, mode="r")
             if kind == "parquet":
                 table = parquet.ParquetFile(stream)
@@ -190,10 +188,10 @@ def _read_columns(path: str, fields: Sequence[str]) -> Iterator[tuple[int, dict[
 def read_chunks(
     path: str, on_progress: Callable[[int], Any], begin: int = 0, end: int | None = None
 ) -> Iterator[bytes]:
-    """Yields the content of a file, decompressed; calls with the number of bytes that it read.
+    """Yields the decompressed content of a file; calls `on_progress` with bytes read.
 
-    A file that `can_seek` is read from the byte before `begin` on. That one is not counted, nor are
-    those from `end` on.
+    A file that `can_seek` is read from the byte before `begin` on. That byte and bytes from `end`
+    on are not counted.
     """
     before = begin
     suffix = _find_suffix(path)
@@ -223,7 +221,7 @@ def _iterate(stream: Any) -> Iterator[bytes]:
 
 
 def _read_zstd(file: Any) -> Iterator[bytes]:
-    """Raises `EOFError` for damaged content, also cut short, which zstandard's reader does not."""
+    """Raises `EOFError` for damaged or truncated content; zstandard's own reader does not."""
     try:
         import zstandard
     except ImportError:
@@ -233,10 +231,10 @@ def _read_zstd(file: Any) -> Iterator[bytes]:
         for part in iter(functools.partial(file.read, _ZSTD_BYTES), b""):
             while part:
                 frame = frame or zstandard.ZstdDecompressor().decompressobj()
-                if content := frame.decompress(part):  # whole blocks
+                if content := frame.decompress(part):  # only complete blocks
                     yield content
                 part, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
     except zstandard.ZstdError as error:
         raise EOFError(error) from None
     if frame:
-        raise EOFError("it ends within a frame")
+        raise EOFError("it ends inside a frame")

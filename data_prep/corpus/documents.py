@@ -1,4 +1,4 @@
-"""Reads documents: one sentence (or paragraph) a line, a blank line between documents.
+"""Reads documents: one sentence (or paragraph) per line, a blank line between documents.
 
 Files are UTF-8, plain or compressed (.gz, .bz2, .xz, .zst), local or remote; in .jsonl and .parquet
 files each row is a document. Only one document of limited size is in memory at a time, so memory
@@ -23,16 +23,16 @@ from albert_tf.file_checks import refuse_endless
 Document = list[str]
 
 _HASHED_BYTES = 1 << 16
-# Files whose lines are no texts.
+# Files whose lines are not text.
 _NO_TEXT = (".csv", ".tsv", ".json", ".tfrecord")
-# A longer line is split at white space: text without a line feed would not fit into memory.
+# Longer lines are split at white space: text without line feeds would not fit into memory.
 MAX_LINE_BYTES = 1 << 20
-# (path, `text_field`, `on_progress`) -> (number of the row, line); an empty line ends a document.
+# (path, `text_field`, `on_progress`) -> (row number, line); an empty line ends a document.
 TableReader = Callable[[str, str, Callable[[int], Any]], Iterator[tuple[int, bytes]]]
 
 
 class Part(NamedTuple):
-    """A document, or a part of a long one; the first begins it."""
+    """A document, or a part of a long one; `is_first` for its first part."""
 
     lines: Document
     is_first: bool
@@ -41,8 +41,8 @@ class Part(NamedTuple):
 def expand_inputs(patterns: Sequence[str], types: Sequence[str] = ()) -> list[str]:
     """Returns the input files that match `patterns`.
 
-    `types` are those of `_NO_TEXT` that the caller reads. Raises `UserError` if a pattern matches
-    nothing, or a file is empty or of another type.
+    `types` are the types in `_NO_TEXT` that the caller reads. Raises `UserError` if a pattern
+    matches nothing, or a file is empty or of another type.
     """
     paths = list(dict.fromkeys(path for x in patterns for path in corpus_files.find(x)))
     for path in paths:
@@ -52,8 +52,8 @@ def expand_inputs(patterns: Sequence[str], types: Sequence[str] = ()) -> list[st
         ):
             compressed = "compressed " if not path.lower().endswith(kind) else ""
             raise UserError(
-                f"--input: {path}: no {compressed}{kind} files are read here. Save it as "
-                ".jsonl, with an object that has the text in each line."
+                f"--input: {path}: {compressed}{kind} files cannot be read here. Save it as "
+                ".jsonl, with one object per line that has the text."
             )
         if corpus_files.get_size(path) == 0:
             raise _make_empty_error(path)
@@ -62,16 +62,16 @@ def expand_inputs(patterns: Sequence[str], types: Sequence[str] = ()) -> list[st
                 start = file.read(_HASHED_BYTES)
             if b"\r" in start.strip() and b"\n" not in start:
                 logging.warning(
-                    f"{path} has carriage returns and no line feeds, and is read as one line. "
+                    f"{path} has carriage returns but no line feeds, so it is read as one line. "
                     "Convert it: mac2unix, or tr '\\r' '\\n'."
                 )
     return paths
 
 
 def identify_inputs(paths: Sequence[str]) -> list[list[Any]]:
-    """Returns the base name, size and a hash of both ends (64 KiB each) of each input file.
+    """Returns the base name, the size and a hash of both ends (64 KiB each) of each input file.
 
-    It misses an edit between the ends that keeps the size: a corpus is not read twice for it.
+    It misses edits between the ends that keep the size: a corpus is not read twice for this.
     """
     identities = []
     for path in paths:
@@ -86,7 +86,7 @@ def identify_inputs(paths: Sequence[str]) -> list[list[Any]]:
 
 def progress_bar(total: int, *, unit: str = "B", description: str = "text") -> tqdm:
     """Returns a progress bar on stderr; by default it counts (compressed) bytes of input files."""
-    # In a log file, a line every half a minute is enough.
+    # In a log file, one line every 30 seconds is enough.
     interval = 0.5 if sys.stderr.isatty() else 30
     return tqdm(total=total, unit=unit, unit_scale=True, mininterval=interval, desc=description)
 
@@ -99,16 +99,16 @@ def read(
     text_field: str = "text",
     read_table: TableReader | None = None,
 ) -> Iterator[Part]:
-    """Yields the documents of one file: lists of stripped lines, none of them empty.
+    """Yields the documents of one file: lists of stripped lines that are not empty.
 
     Args:
-        path: the file, or a range of one. The end of the file ends a document.
+        path: the file, or a range of a file. The end of the file ends a document.
         max_bytes: a longer document is split between two lines.
         on_progress: called with the number of (compressed) bytes read since the last call.
-        text_field: where a .jsonl or .parquet file has the text of a document, in each row.
-        read_table: reads the lines of a document in another way; then there are only such files.
+        text_field: the field with a document's text in each row of a .jsonl or .parquet file.
+        read_table: reads the rows of a table in another way; then all files must be tables.
 
-    Raises `UserError` if the file has no text, is damaged, or is not UTF-8 (names the line).
+    Raises `UserError` if the file has no text, is damaged, or is not UTF-8 (with the line).
     """
     document: Document = []
     size = 0
@@ -146,12 +146,12 @@ def split_sentences(document: Document, language: str) -> Document:
 def _read_rows(
     path: str, field: str, on_progress: Callable[[int], Any]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yields (number of the row, line) of a table: an empty line ends each document."""
+    """Yields (row number, line) of a table: an empty line ends each document."""
     for number, row in corpus_files.read_objects(path, [field], on_progress):
         text = row.get(field)
         if not isinstance(text, str):
             raise UserError(
-                f"{path}, row {number}: it has no text {field!r}. Name the field with --text_field."
+                f"{path}, row {number} has no text {field!r}. Set the field with --text_field."
             )
         for line in filter(str.strip, text.split("\n")):
             for part in _split_long_line(line.encode("utf-8", "replace")):
@@ -162,11 +162,11 @@ def _read_rows(
 def _read_lines(place: Range, on_progress: Callable[[int], Any]) -> Iterator[tuple[int, bytes]]:
     """Yields (number, line), the number from 1. Only a line feed ends a line.
 
-    Python's iteration over lines would also stop at U+2028 and other characters. Of a range come
-    the lines from the first blank line in it to the first one behind it.
+    Python's iteration over lines would also stop at U+2028 and other characters. For a range,
+    yields the lines from the first blank line inside it to the first blank line after it.
     """
     number, rest, position, is_inside = 1, b"", max(0, place.begin - 1), not place.begin
-    is_whole = is_inside  # whether a line begins where `rest` does
+    is_whole = is_inside  # whether `rest` starts at the beginning of a line
     for chunk in corpus_files.read_chunks(place.path, on_progress, place.begin, place.end):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
@@ -196,12 +196,12 @@ def _is_blank(line: bytes) -> bool:
 
 
 def _split_long_line(line: bytes) -> list[bytes]:
-    """Splits at the last space before the limit, or else before a character."""
+    """Splits at the last space before the limit, or else between two characters."""
     parts = []
     while len(line) > MAX_LINE_BYTES:
         end = line.rfind(b" ", 1, MAX_LINE_BYTES)
         if end < 0:
-            # A character of UTF-8 has at most 4 bytes; all but the first begin with the bits 10.
+            # A UTF-8 character has at most 4 bytes; all but the first start with the bits 10.
             near = range(MAX_LINE_BYTES, MAX_LINE_BYTES - 4, -1)
             end = next((i for i in near if line[i] & 0xC0 != 0x80), MAX_LINE_BYTES)
         parts.append(line[:end])
@@ -211,11 +211,11 @@ def _split_long_line(line: bytes) -> list[bytes]:
 
 def _decode(line: bytes, place: Range, number: int) -> str:
     try:
-        # Some editors begin a file with a byte order mark.
+        # Some editors write a byte order mark at the start of a file.
         text = line.decode("utf-8-sig" if number == 1 and not place.begin else "utf-8")
         if "\0" not in text:
             return text
-        problem = "there is a NUL byte, which no text has. Remove it, or convert the file"
+        problem = "there is a NUL byte, which text never has. Remove it, or convert the file"
     except UnicodeDecodeError as error:
         problem = f"byte {error.start + 1} is not UTF-8. Convert the file"
     number += _count_lines(place.path, place.begin - 1)

@@ -1,4 +1,4 @@
-"""Finds the documents of a corpus that were there before, word for word or nearly."""
+"""Finds exact and near duplicates among the documents of a corpus."""
 
 import dataclasses
 import hashlib
@@ -18,10 +18,10 @@ from albert_tf.settings import Megabytes, setting
 from albert_tf.workfolder import WorkFolder
 
 _LEFT_OUT, _SUMMARY = "left_out.npz", "duplicates.json"
-# Of documents with three quarters of their sequences of five words in common, three quarters share
-# a band; with half of them, one in twenty; with nine tenths, nearly all (FineWeb's numbers).
+# Two documents that share 3/4 of their five-word sequences share a band with probability 3/4; with
+# 1/2 of them, it is 1/20; with 9/10, nearly 1 (FineWeb's numbers).
 _NUM_WORDS, _BANDS, _ROWS = 5, 14, 8
-# A character of Chinese or Japanese is a word: these have no spaces.
+# Each Chinese or Japanese character is a word: these scripts have no spaces.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|\w+")
 
 
@@ -30,10 +30,12 @@ class DuplicatesConfig:
     """Settings of a search for duplicates."""
 
     kind: str = setting(
-        "near also finds most of the same five words in a row", "exact", choices=("exact", "near")
+        "near also finds documents that share most five-word sequences",
+        "exact",
+        choices=("exact", "near"),
     )
-    text_field: str = setting("where .jsonl and .parquet files have the text of a row", "text")
-    shard_megabytes: Megabytes = setting("as of the records that leave the duplicates out", 16.0)
+    text_field: str = setting("field with the text in rows of .jsonl and .parquet files", "text")
+    shard_megabytes: Megabytes = setting("as for the records that leave the duplicates out", 16.0)
 
     def __post_init__(self) -> None:
         settings.check(self)
@@ -46,7 +48,7 @@ def find(config: DuplicatesConfig, *, input_files: Sequence[str], output_dir: st
     identity = {"settings": dataclasses.asdict(config), "inputs": inputs}
     folder = WorkFolder(output_dir, identity, _SUMMARY)
     if folder.finished():
-        print(f"{output_dir} is finished already: nothing to do")
+        print(f"{output_dir} is already finished: nothing to do")
         return
     max_bytes, text_field = int(config.shard_megabytes * 1e6) // 2, config.text_field
     left_out: dict[str, Any] = {}
@@ -70,7 +72,7 @@ def find(config: DuplicatesConfig, *, input_files: Sequence[str], output_dir: st
 
 
 def _make_memory(kind: str) -> Callable[[str], bool]:
-    """Returns what tells whether a text was there before; it remembers the text if not."""
+    """Returns a function that tells whether a text was seen before, and remembers new texts."""
     hashes: set[bytes] = set()
     if kind == "near":
         try:
@@ -99,7 +101,7 @@ def _make_memory(kind: str) -> Callable[[str], bool]:
 
 
 def read_summary(folder: str, settings: Mapping[str, Any], inputs: Any) -> dict[str, Any]:
-    """Returns what a folder holds; `UserError` if it is unfinished, damaged or of other text."""
+    """Returns a folder's summary; `UserError` if it is unfinished, damaged or for other text."""
     path = os.path.join(folder, _SUMMARY)
     is_there = tf.io.gfile.exists(path)
     require(is_there, f"{folder} has no {_SUMMARY}: finish bin/data find_duplicates first.")
@@ -107,13 +109,13 @@ def read_summary(folder: str, settings: Mapping[str, Any], inputs: Any) -> dict[
     summary = files.read_json(path, _SUMMARY)
     for name in ("text_field", "shard_megabytes"):
         other, own = summary["settings"][name], settings[name]
-        require(other == own, f"{folder} was made with {name}={other!r}, not {own!r}.")
-    require(summary["inputs"] == inputs, f"{folder} was made of other --input.")
+        require(other == own, f"{folder} was created with {name}={other!r}, not {own!r}.")
+    require(summary["inputs"] == inputs, f"{folder} was created from other --input.")
     return summary
 
 
 def read_left_out(folder: str, number: int) -> set[int]:
-    """Returns which documents of a source are left out, by their numbers within it."""
+    """Returns the numbers of the documents to leave out, counted within a source."""
     content = files.read_bytes(os.path.join(folder, _LEFT_OUT), _LEFT_OUT)
     with np.load(io.BytesIO(content)) as rows:
         return set(rows[str(number)].tolist()) if str(number) in rows else set()

@@ -1,13 +1,13 @@
-"""Makes the shards of sources, and skips what is whole: records, duplicates, predictions.
+"""Makes the shards of sources, and skips complete ones: for records, duplicates, predictions.
 
 Work is a function `make_work(*arguments)`, called once in each process, which returns
-`work(source, share, shares)`. That makes the shards of a source, or of several processes that read
-the same source its share of them, and yields a `Shard` for each. Made again, a shard is the same.
+`work(source, share, shares)`. This makes the shards of a source, or one share of them if several
+processes read the same source, and yields a `Shard` for each. A shard is always the same bytes.
 
-`done-00000.json` lists the shards of a source with their numbers and sizes. A source whose shards
-are all there with these sizes is skipped; so a shard that is removed or cut short is made again.
+`done-00000.json` lists the shards of a source with their counts and sizes. A source is skipped if
+all its shards exist with these sizes, so a shard that was removed or cut short is made again.
 
-Processes here, machines with a --task_index each, or Apache Beam only hand out the sources.
+Local processes, machines with a --task_index each, or Apache Beam distribute the sources.
 """
 
 import dataclasses
@@ -25,15 +25,17 @@ _SIZE = "bytes"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Workers:
-    """Who makes the shards: processes here, machines, or Apache Beam."""
+    """Who makes the shards: local processes, machines, or Apache Beam."""
 
-    num_processes: int = setting("processes on this machine, at most", processes.count_cores())
-    num_tasks: int = setting(
-        "tasks that share the work; each is started with its own --task_index", 1
+    num_processes: int = setting(
+        "maximum number of processes on this machine", processes.count_cores()
     )
-    task_index: Count = setting("number of this task, from 0", 0)
+    num_tasks: int = setting(
+        "number of tasks that share the work; start each with its own --task_index", 1
+    )
+    task_index: Count = setting("index of this task, from 0", 0)
     runner: str | None = setting(
-        "engine of Apache Beam that does it all: DirectRunner, DataflowRunner, ...", None
+        "run everything on this Apache Beam engine: DirectRunner, DataflowRunner, ...", None
     )
 
     def __post_init__(self) -> None:
@@ -45,17 +47,17 @@ class Workers:
         )
         require(
             self.runner is None or self.num_tasks == 1,
-            "--runner makes the tasks itself: leave out --num_tasks.",
+            "--runner distributes the work itself: leave out --num_tasks.",
         )
 
     def count_shares(self, num_sources: int, most: int, per_process: int = 1) -> int:
-        """Returns how many shares a source has, which processes here take; each reads all of it.
+        """Returns the number of shares per source for local processes; each reads the whole source.
 
-        Machines take whole sources.
+        Machines always work on whole sources.
 
         Args:
-            most: shards of the largest source, about.
-            per_process: shares that a process gets: more keep all of them busy to the end.
+            most: the approximate number of shards of the largest source.
+            per_process: the number of shares per process: more keep all processes busy to the end.
         """
         if self.num_processes == 1 or self.num_tasks > 1 or self.runner:
             return 1
@@ -63,7 +65,7 @@ class Workers:
 
 
 class Shard(NamedTuple):
-    """A shard that exists: numbers for the results, and bytes of the source read for it."""
+    """A finished shard: counts for the results, and bytes of the source read for it."""
 
     name: str
     numbers: Mapping[str, Any]
@@ -88,14 +90,14 @@ def list_shards(folder: WorkFolder, name: str, shards: Results) -> None:
 
 
 def describe(folder: WorkFolder, made: Shard) -> dict[str, Any]:
-    """Returns the numbers of a shard with its size, by which `find_shards` knows it."""
+    """Returns the counts of a shard with its size, by which `find_shards` checks it."""
     return {**made.numbers, _SIZE: tf.io.gfile.stat(folder.join(made.name)).length}
 
 
 def find_shards(folder: WorkFolder, name: str) -> tuple[Results, bool]:
-    """Returns the shards that a list names and that are there with their size; and if all are.
+    """Returns the listed shards that exist with the right size, and whether all do.
 
-    A shard of another size is removed, so that it is made again.
+    Removes shards of another size, so that they are made again.
     """
     if not folder.done(name):
         return {}, False
@@ -125,9 +127,9 @@ def make_runner(
     sizes: Sequence[int],
     shares: int,
 ) -> Callable[[int], Iterator[Mapping[str, float]]]:
-    """Returns `run_share(number)`, which does a share and yields what it counts as it goes on.
+    """Returns `run_share(number)`, which makes a share and yields its counts as it progresses.
 
-    Of `shares` of each source, share k of source n has the number n * shares + k.
+    With `shares` per source, share k of source n has the number n * shares + k.
     """
     work = make_work(*arguments)
 
@@ -161,14 +163,14 @@ def run(
     Args:
         folder: gets the shards; the caller holds its lock.
         make_work: see above; a function of a module, with arguments that can be pickled.
-        sizes: bytes of each source.
-        options: pipeline options of Beam.
-        shares: processes that share a source.
+        sizes: the bytes of each source.
+        options: Beam's pipeline options.
+        shares: the number of processes that share a source.
 
     Returns:
-        {shard: numbers} of all sources, sorted; None, and says so, if other machines are not done.
+        Sorted {shard: counts} of all sources; None, with a message, if other machines are not done.
 
-    Raises `UserError` for a user's mistake in a source; bad options, or a missing library.
+    Raises `UserError` for a user's mistake in a source, bad options, or a missing library.
     """
     job = (folder, make_work, arguments, sizes, shares)
     (_run_in_beam if workers.runner else _run_in_processes)(job, workers, options)
@@ -181,7 +183,7 @@ def run(
             "write to the same folder as this program."
         )
     if missing:
-        print(f"{folder.path}: {missing} of {len(sizes)} sources are not done by other tasks yet.")
+        print(f"{folder.path}: {missing} of {len(sizes)} sources still wait for other tasks.")
         return None
     return dict(sorted((name, numbers) for listed in done for name, numbers in listed.items()))
 
@@ -191,7 +193,7 @@ def _run_in_beam(job: _Job, workers: Workers, options: Sequence[str]) -> None:
         from albert_tf.data_prep.corpus import beam_shards
     except ImportError:
         raise UserError(
-            f"--runner={workers.runner} needs Apache Beam: in an environment of its own, "
+            f"--runner={workers.runner} needs Apache Beam: in a separate environment, "
             "pip install apache-beam"
         ) from None
     *_, sizes, _ = job
@@ -199,8 +201,8 @@ def _run_in_beam(job: _Job, workers: Workers, options: Sequence[str]) -> None:
 
 
 def _run_in_processes(job: _Job, workers: Workers, options: Sequence[str]) -> None:
-    """Makes the shards of this machine, with a progress bar of bytes."""
-    # They load TensorFlow, which the help of a program does not wait for.
+    """Makes the shards of this machine, with a progress bar in bytes."""
+    # Imported here because it loads TensorFlow; --help does not wait for that.
     from albert_tf.data_prep.corpus import documents, worker_processes
 
     *_, sizes, shares = job
@@ -209,11 +211,11 @@ def _run_in_processes(job: _Job, workers: Workers, options: Sequence[str]) -> No
     with documents.progress_bar(total) as bar:
         num_processes = max(1, min(workers.num_processes, len(chosen)))
         for counts in worker_processes.run(make_runner, job, chosen, num_processes):
-            bar.update(min(counts[_SIZE], bar.total - bar.n))  # parts add up to a bit more
+            bar.update(min(counts[_SIZE], bar.total - bar.n))  # parts add up to slightly more
 
 
 def _join_shares(folder: WorkFolder, source: int, shares: int) -> Results | None:
-    """Returns the shards of a source, if it is done; lists those of its shares together."""
+    """Returns the shards of a source if it is done, and merges the lists of its shares."""
     whole, marks = _name_mark(source), [_name_mark(source, k, shares) for k in range(shares)]
     shards, is_done = find_shards(folder, whole)
     if is_done or shares == 1:

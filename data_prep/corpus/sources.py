@@ -1,17 +1,17 @@
-"""Cuts a corpus into sources: each is read without the text before it, by any process."""
+"""Divides a corpus into sources, which any process can read without the text before."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from albert_tf.data_prep.corpus import corpus_files
 
-_SHARDS = 4  # of a source: fewer give more files of held-out text, more give fewer tasks at once
+_SHARDS = 4  # per source: fewer give more files of held-out text, more give less parallelism
 
 
 class Range(NamedTuple):
-    """A file, or the documents of a text file that begin in a range of its bytes.
+    """A file, or the documents of a text file that start in a range of its bytes.
 
-    `end` is the byte after the last one; None is the end of the file.
+    `end` is exclusive; None is the end of the file.
     """
 
     path: str
@@ -23,14 +23,14 @@ Source = tuple[Range, ...]
 
 
 def cut(paths: Sequence[str], shard_megabytes: float) -> list[Source]:
-    """Returns the sources of files: of the text of about four shards each.
+    """Returns the sources of files, each with the text for about four shards.
 
-    A large text file gives several; small files are together in one, in their order. A compressed
-    file or a table is never cut, however large it is.
+    A large text file gives several sources; small files share one, in their order. A compressed
+    file or a table is never divided, however large.
     """
     num_bytes = int(_SHARDS * shard_megabytes * 1e6)
     sources: list[list[Range]] = []
-    room = 0  # bytes that the last source still takes
+    room = 0  # bytes that still fit into the last source
     for path in paths:
         size = corpus_files.get_size(path)
         number = -(-size // num_bytes) if corpus_files.can_seek(path) else 1
@@ -49,7 +49,7 @@ def cut(paths: Sequence[str], shard_megabytes: float) -> list[Source]:
 
 
 def count_bytes(source: Source) -> int:
-    """Returns the bytes of the files of a source, compressed if they are."""
+    """Returns the number of bytes of a source's files, as stored."""
     return sum(
         (corpus_files.get_size(place.path) if place.end is None else place.end) - place.begin
         for place in source

@@ -1,4 +1,4 @@
-"""Distributes jobs over processes that end with this one, however it ends."""
+"""Distributes jobs over processes that always end with this one."""
 
 import faulthandler
 import functools
@@ -15,10 +15,10 @@ from albert_tf import lazy_tensorflow as tf
 from albert_tf import processes
 from albert_tf.errors import UserError
 
-tf.load()  # quietly: in a new process this is the first module, and others import it with notices
+tf.load()  # quietly: in a new process, this must come before imports that print notices
 
 _POLL_SECONDS = 0.2
-# Of a process: what makes its work when it is first called, and where the results go.
+# In a worker process: the function that makes its work, and the queue for results.
 _state: tuple[Callable[[], Callable[[Any], Iterable[Any]]], Callable[[Any], None]]
 
 
@@ -28,9 +28,9 @@ def run(
     jobs: Iterable[Any],
     num_processes: int,
 ) -> Iterator[Any]:
-    """Yields the results of `make_work(*arguments)(job)` for all jobs, in the order they arrive.
+    """Yields the results of `make_work(*arguments)(job)` for all jobs, in order of arrival.
 
-    One process means this one. An exception in a process is raised here.
+    With one process, this process does the work. An exception in a process is raised here.
     """
     if num_processes == 1:
         work = make_work(*arguments)
@@ -51,11 +51,11 @@ def run(
             for future in done:
                 future.result()
     except BrokenProcessPool:
-        pool.shutdown()  # it terminates the others
+        pool.shutdown()  # terminates the others
         ends = [process.exitcode for process in started]
         end = next((x for x in ends if x not in (None, 0, -signal.SIGTERM)), -signal.SIGTERM)
         raise UserError(
-            f"a process has ended ({processes.describe_end(end)}). The same command resumes; "
+            f"a process has died ({processes.describe_end(end)}). The same command resumes; "
             "--num_processes=1 needs the least memory."
         ) from None
     finally:
@@ -79,7 +79,7 @@ def _do(job: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """Ends this process with its parent: it must not write next to a resumed run."""
+    """Ends this process with its parent: it must not write while a resumed run does."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -1,4 +1,4 @@
-"""Cuts the documents of a source into blocks, the units of work."""
+"""Divides the documents of a source into blocks, the units of work."""
 
 import hashlib
 from collections import Counter
@@ -15,13 +15,13 @@ SPLITS = ("train", "eval")
 
 
 class Block(NamedTuple):
-    """Documents of one shard, or of one shard for each pass over them: the unit of work.
+    """The documents of one shard, or of one shard per pass over them: the unit of work.
 
     Attributes:
-        number: from 0, within the split of the source.
-        texts: documents, one sentence a line.
+        number: counts from 0 within a split of the source.
+        texts: documents, one sentence per line.
         num_bytes: bytes of the input files read since the previous block.
-        files: for each document the number of its file within the source, in order.
+        files: for each document, the number of its file within the source, ascending.
     """
 
     split: str
@@ -45,16 +45,16 @@ def read_blocks(
     is_corpus: bool = False,
     read_table: TableReader | None = None,
 ) -> Iterator[Block]:
-    """Yields blocks of about `config.shard_megabytes`, of at least two documents where possible.
+    """Yields blocks of about `config.shard_megabytes`, with at least two documents if possible.
 
-    A last single document of a split joins the previous block. Documents are split at half a block,
-    and all parts of a document belong to the same split, which depends only on its text (of its
-    first part).
+    A single last document of a split joins the previous block. Documents are split at half a block.
+    All parts of a document belong to the same split, which depends only on the text of the first
+    part.
 
     Args:
-        left_out: numbers of its documents that are left out.
-        is_corpus: whether this is the whole corpus, which needs text for each split.
-        read_table: as of `documents.read`.
+        left_out: the numbers of documents to leave out.
+        is_corpus: whether this is the whole corpus, which must have text for each split.
+        read_table: as in `documents.read`.
 
     Raises `UserError` for bad input, or not enough documents.
     """
@@ -67,7 +67,7 @@ def read_blocks(
         if last:
             yield last
         last = block._replace(num_bytes=unclaimed.pop("num_bytes", 0))
-    # Before the last block: what is wrong with a small corpus is found before anything is written.
+    # Before the last block: problems of a small corpus show before anything is written.
     if is_corpus:
         for split in SPLITS:
             check_count(split, total[split], config)
@@ -78,7 +78,7 @@ def read_blocks(
 def _cut_blocks(
     number: int, stream: Iterator[tuple[str, int, str, int]], config: DataConfig
 ) -> Iterator[Block]:
-    """Yields the blocks of what `_read_source` yields."""
+    """Yields the blocks of the documents from `_read_source`."""
     block_bytes = int(config.shard_megabytes * 1e6)
     gathered: dict[str, list[tuple[str, int]]] = {split: [] for split in SPLITS}
     pending: dict[str, list[tuple[str, int]]] = {split: [] for split in SPLITS}
@@ -112,7 +112,7 @@ def _read_source(
     unclaimed: Counter[str],
     read_table: TableReader | None,
 ) -> Iterator[tuple[str, int, str, int]]:
-    """Yields (text, file, split, bytes) of documents, or of parts; adds bytes to `unclaimed`."""
+    """Yields (text, file, split, bytes) of documents or parts; adds bytes to `unclaimed`."""
     number, skips = -1, False
     for file, place in enumerate(source):
         parts = documents.read(
@@ -141,16 +141,16 @@ def _choose_split(content: bytes, eval_fraction: float) -> str:
 
 
 def check_count(split: str, count: int, config: DataConfig) -> None:
-    """Raises `UserError` if a corpus has too few documents of a split."""
+    """Raises `UserError` if a corpus has too few documents in a split."""
     if count == 0 and (config.eval_fraction < 1 if split == "train" else config.eval_fraction):
         remedy = "smaller --eval_fraction" if split == "train" else "larger --eval_fraction, or 0"
         raise UserError(
             f"no document fell into the {split} split with --eval_fraction={config.eval_fraction}. "
-            f"Give more documents (a blank line ends one) or a {remedy}."
+            f"Add documents (a blank line ends one) or use a {remedy}."
         )
     if count == 1 and config.needs_two_documents:
         raise UserError(
-            f"the {split} split has a single document, and random segments come from another. "
-            "Give more documents (a blank line ends one), or take --sentence_task=sop "
+            f"the {split} split has a single document, but random segments need another one. "
+            "Add documents (a blank line ends one), or use --sentence_task=sop "
             "with --one_segment=split."
         )

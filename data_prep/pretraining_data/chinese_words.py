@@ -1,4 +1,4 @@
-"""Words of Chinese, which has no spaces, for whole-word masking."""
+"""Finds words in Chinese, which has no spaces, for whole-word masking."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ Cut = Callable[[str], Sequence[str]]
 
 
 def load_segmenter(name: str) -> Cut | None:
-    """Returns a function that cuts a text into words; None for `none`."""
+    """Returns a function that splits a text into words; None for `none`."""
     if name == "none":
         return None
     try:
@@ -25,7 +25,7 @@ def load_segmenter(name: str) -> Cut | None:
 def encode_batch(
     texts: Sequence[str], tokenizer: Tokenizer, cut: Cut
 ) -> tuple[list[list[int]], np.ndarray]:
-    """Returns the ids of texts; and whether each of all these pieces continues a Chinese word."""
+    """Returns the ids of texts, and for each token whether it continues a Chinese word."""
     encoded = tokenizer.encode_batch_with_offsets(texts)
     continues: list[bool] = []
     for text, (_, spans) in zip(texts, encoded, strict=True):
@@ -35,6 +35,6 @@ def encode_batch(
 
 
 def _is_chinese(text: str) -> bool:
-    """Whether a text begins with a CJK ideograph."""
+    """Whether a text starts with a CJK ideograph."""
     first = text[:1]
     return "\u3400" <= first <= "\u9fff" or "\uf900" <= first <= "\ufaff" or first >= "\U00020000"

@@ -11,7 +11,7 @@ from albert_tf.errors import require
 from albert_tf.records import features
 from albert_tf.settings import Megabytes, Probability, Size, setting
 
-# The codes that Python knows: sentencex splits text of an unknown one by the rules of English.
+# The codes that Python knows: sentencex uses English rules for unknown languages.
 _LANGUAGES = {name[:2] for name in locale.locale_alias if name[2:3] in ("", "_", ".", "@")}
 
 
@@ -20,61 +20,59 @@ class DataConfig:
     """Settings of pre-training records. Defaults are the published ones."""
 
     masking: str = setting(
-        "static stores masks; online leaves them to training, which draws them in each pass",
+        "static stores masks in the records; online draws new masks in each pass of training",
         train_config.STATIC,
         choices=train_config.MASKINGS,
     )
     word_segmenter: str = setting(
-        "jieba masks whole words of Chinese, none its pieces; needs rjieba",
+        "jieba masks whole Chinese words (needs rjieba); none masks tokens",
         "none",
         choices=("none", "jieba"),
     )
-    max_seq_length: Annotated[int, Meta(ge=8, le=1_000_000)] = setting(
-        "tokens of an example, S", 512
-    )
+    max_seq_length: Annotated[int, Meta(ge=8, le=1_000_000)] = setting("tokens per example, S", 512)
     max_predictions_per_seq: Size = setting(
-        "masked tokens of an example, P; 20 caps masked_lm_prob at S = 512", 20
+        "masked tokens per example, P; 20 caps masked_lm_prob at S = 512", 20
     )
     masked_lm_prob: Probability = setting("share of the tokens to mask", 0.15)
     ngram: Annotated[int, Meta(ge=1, le=1000)] = setting("longest n-gram of words to mask", 3)
-    short_seq_prob: Probability = setting("share of documents cut into shorter examples", 0.1)
+    short_seq_prob: Probability = setting("share of documents split into shorter examples", 0.1)
     dupe_factor: Size | None = setting(
-        "passes over the text, each with other pairs and masks; default 40, online 1",
+        "passes over the text, each with different pairs and masks; default 40, online 1",
         None,
     )
     sentence_task: str = setting(
-        "sop, nsp or none; phonemes makes records of them, with the words behind them",
+        "sop, nsp or none; phonemes makes records of phonemes with their words",
         "sop",
         choices=train_config.SENTENCE_TASKS,
     )
     one_segment: str = setting(
-        "chunks of one sentence: split, skip or random (see `segments.make_pairs`)",
+        "for chunks of one sentence: split, skip or random (see `segments.make_pairs`)",
         "split",
         choices=("split", "skip", "random"),
     )
     random_from: str = setting(
-        "nsp: random second segments are of another document of the shard: any, or one of the "
-        "same_file or of an other_file of --input",
+        "nsp: random second segments come from another document of the shard: any, or one from the "
+        "same_file or an other_file of --input",
         "any",
         choices=("any", "same_file", "other_file"),
     )
     split_sentences: bool = setting("lines are paragraphs: split them into sentences", False)
     text_field: str = setting(
-        "where .jsonl and .parquet files have the text of a document, in each row", "text"
+        "field with a document's text in each row of .jsonl and .parquet files", "text"
     )
     phonemes_column: str = setting(
-        "phonemes: where the files have those of the words of --text_field", "phonemes"
+        "phonemes: field with the phonemes of the words in --text_field", "phonemes"
     )
-    language: str = setting("language whose rules --split_sentences uses", "en")
+    language: str = setting("language of --split_sentences", "en")
     eval_fraction: Annotated[float, Meta(ge=0, le=1)] = setting(
-        "share of the documents to hold out; 1 makes no training records", 0.0
+        "share of documents to hold out; 1 makes no training records", 0.0
     )
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = setting(
-        "seed of every random choice; which documents are held out does not depend on it",
+        "seed of all random choices, except which documents are held out",
         12345,
     )
     gzip: bool = setting("compress the records", False)
-    shard_megabytes: Megabytes = setting("megabytes of text in a shard", 16.0)
+    shard_megabytes: Megabytes = setting("megabytes of text per shard", 16.0)
 
     def __post_init__(self) -> None:
         if self.dupe_factor is None:
@@ -82,12 +80,12 @@ class DataConfig:
         settings.check(self)
         require(
             self.language in _LANGUAGES,
-            f"language: {self.language!r} is not a two-letter code of a language (ISO 639-1).",
+            f"language: {self.language!r} is not a two-letter language code (ISO 639-1).",
         )
         require(
             not self.has_words or (self.is_online and not self.split_sentences),
-            "sentence_task=phonemes needs masking=online, with which training masks whole words "
-            "alike, and has no sentences to split.",
+            "sentence_task=phonemes needs masking=online, which masks all phonemes of a word the "
+            "same way, and has no sentences to split.",
         )
         if self.is_online:
             most = train_config.LONGEST_ONLINE_NGRAM
@@ -108,7 +106,7 @@ class DataConfig:
 
     @property
     def has_words(self) -> bool:
-        """Whether records have the word behind each token."""
+        """Whether records have the word of each token."""
         return self.sentence_task == train_config.WORDS_BEHIND
 
     @property
@@ -117,7 +115,7 @@ class DataConfig:
 
     @property
     def max_num_tokens(self) -> int:
-        """Tokens of both segments of an example, without [CLS] and [SEP]."""
+        """The number of tokens in both segments of an example, without [CLS] and [SEP]."""
         return self.max_seq_length - features.NUM_SPECIAL_TOKENS
 
     @property

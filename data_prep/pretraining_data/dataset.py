@@ -1,8 +1,8 @@
-"""Makes a folder of pre-training records from text files, and resumes a killed run.
+"""Creates a folder of pre-training records from text files, or resumes a killed run.
 
-Several tasks may make it together, each from its own sources (see `corpus.shards`). The task that
-ends last writes `manifest.json`. The lists of shards stay: after a damaged shard is removed, the
-same command makes only that one again.
+Several tasks can create it together, each from its own sources (see `corpus.shards`). The last task
+to finish writes `manifest.json`. The lists of shards stay: if a damaged shard is removed, the same
+command makes only this shard again.
 """
 
 import dataclasses
@@ -38,24 +38,24 @@ def create(
     words: str | None = None,
     options: Sequence[str] = (),
 ) -> None:
-    """Makes a folder of records or a task's share of it, or completes what a killed run left.
+    """Creates a folder of records, or a task's share of it, or completes it after a killed run.
 
     The folder gets `train-*`, `eval-*`, `manifest.json` and `vocabulary/`. They do not depend on
-    the workers, nor on how often it was interrupted.
+    the workers or on interruptions.
 
     Args:
-        duplicates_dir: folder that says which documents are left out.
-        words: the file of the words behind the tokens that are told apart, one a line.
+        duplicates_dir: the folder that lists the documents to leave out.
+        words: the file of the words to predict for phonemes, one per line.
 
-    Raises `UserError` for files that are missing or empty, a damaged vocabulary, duplicates of
-    another corpus, or a folder that belongs to another run, or to one that goes on now.
+    Raises `UserError` for missing or empty files, a damaged vocabulary, duplicates of another
+    corpus, or a folder that belongs to another run or is in use.
     """
     chinese_words.load_segmenter(config.word_segmenter)
     described = _describe_vocabulary(config, vocabulary, words)
     paths = documents.expand_inputs(input_files)
     require(
         config.random_from != "other_file" or len(paths) > 1,
-        "--random_from=other_file draws from another file: name more than one in --input.",
+        "--random_from=other_file needs another file: pass more than one in --input.",
     )
     inputs = documents.identify_inputs(paths)
     settings = dataclasses.asdict(config)
@@ -69,11 +69,11 @@ def create(
         return
     own_vocabulary = folder.join(manifest.VOCABULARY)
     with folder.locked(workers.task_index, workers.num_tasks):
-        if folder.done(manifest.NAME):  # a shard is missing: from now on the folder is unfinished
+        if folder.done(manifest.NAME):  # a shard is missing: the folder is unfinished again
             tf.io.gfile.remove(folder.join(manifest.NAME))
         if workers.task_index == 0:
             _log_cap(config)
-        if workers.runner:  # workers may not reach the folder of the user
+        if workers.runner:  # workers may have no access to the user's folder
             tokenization.copy_vocabulary(vocabulary, own_vocabulary)
             vocabulary = own_vocabulary
         cut = sources.cut(paths, config.shard_megabytes)
@@ -95,22 +95,22 @@ def create(
 def _count_shares(
     config: DataConfig, workers: Workers, paths: Sequence[str], sizes: Sequence[int]
 ) -> int:
-    """Returns how many shares each source has; `sizes` are the bytes of the sources."""
-    # Compressed text is a few times as long; a table may be.
+    """Returns the number of shares per source; `sizes` are the bytes of the sources."""
+    # Text is a few times longer than its compressed form; a table may be compressed, too.
     growth = 1 if all(map(corpus_files.can_seek, paths)) else 5
     num_blocks = -(-growth * max(sizes) // int(config.shard_megabytes * 1e6))
     assert config.dupe_factor
-    # To read text takes about a third of the time of the first pass over it.
+    # Reading text takes about a third of the time of the first pass over it.
     per_process = 4 if config.dupe_factor >= 10 else 1
     return workers.count_shares(len(sizes), num_blocks, per_process)
 
 
 def _describe_vocabulary(config: DataConfig, path: str, words: str | None) -> dict[str, Any]:
-    """Returns what identifies a vocabulary and the words; `UserError` if they suit no such data."""
+    """Returns what identifies the vocabulary and words; `UserError` if they do not fit the data."""
     tokenizer = tokenization.load(path)
     require(
         config.has_words == bool(words),
-        f"--words and --sentence_task={WORDS_BEHIND} belong together. Name both, or none.",
+        f"--words and --sentence_task={WORDS_BEHIND} belong together. Pass both, or neither.",
     )
     use = vocabulary_uses.SYMBOLS if words else vocabulary_uses.PRETRAINING
     vocabulary_uses.check(use, tokenizer)
@@ -123,14 +123,14 @@ def _describe_vocabulary(config: DataConfig, path: str, words: str | None) -> di
 
 
 def _is_finished(folder: WorkFolder) -> bool:
-    """Returns whether the folder holds all records of this run, and says so."""
+    """Returns whether the folder holds all records of this run, and logs it."""
     if not folder.finished():
         return False
     finished = manifest.read(folder.path)
     for path in map(folder.join, finished["files"]):
         if not (tf.io.gfile.exists(path) and manifest.has_size(path, finished)):
             return False
-    logging.info("%s is finished already: nothing to do", folder.path)
+    logging.info("%s is already finished: nothing to do", folder.path)
     return True
 
 
@@ -151,7 +151,7 @@ def _write_manifest(
 ) -> None:
     """Writes the manifest and prints the statistics.
 
-    Two tasks that end together may both write it: the same one.
+    Two tasks that end at the same time may both write it, with the same content.
     """
     summary = {}
     for split in blocks.SPLITS:
@@ -161,7 +161,7 @@ def _write_manifest(
         if chosen and not values["examples"]:
             raise UserError(
                 f"the {split} documents are too short to form an example: "
-                f"remove {folder.path} and give more text."
+                f"remove {folder.path} and add text."
             )
         if chosen:
             summary[split] = values
@@ -178,7 +178,7 @@ def _write_manifest(
     if num_left_out is not None:
         print(f"{num_left_out:,} duplicates left out.")
     if number := sum(values.get("alone", 0) for values in summary.values()):
-        print(f"{number:,} documents give no example: no other is near from which to draw.")
+        print(f"{number:,} documents give no example: there is no other document to draw from.")
     print(f"{folder.path}: {len(made)} shards.")
 
 
@@ -223,6 +223,6 @@ def _summarize(made: Results, config: DataConfig) -> dict[str, Any]:
 
 
 def _count_lengths(total: Mapping[str, int]) -> dict[str, int]:
-    """Returns {"up to N": number of documents}; N are powers of two."""
+    """Returns {"up to N": number of documents} for powers of two N."""
     sizes = (name.removeprefix(LENGTH) for name in total if name.startswith(LENGTH))
     return {f"up to {size:,}": total[f"{LENGTH}{size}"] for size in sorted(map(int, sizes))}

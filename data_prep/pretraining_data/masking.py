@@ -11,11 +11,11 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 
 
 class Masked(NamedTuple):
-    """Masked sequences, one after the other: n tokens, k of them to predict.
+    """Concatenated masked sequences: n tokens, k of them to predict.
 
     Attributes:
-        ids: [n] input of the model.
-        positions: [k] sorted, distinct, none of [CLS] or [SEP].
+        ids: [n] the input of the model.
+        positions: [k] sorted, distinct, never of [CLS] or [SEP].
         labels: [k] the original ids.
         word_starts: [n] bool, before masking.
     """
@@ -35,14 +35,14 @@ def mask(
 ) -> Masked:
     """Masks about `masked_lm_prob` of each sequence, at most `max_predictions_per_seq` tokens.
 
-    Nothing is masked for records that are masked when they are read.
+    With online masking, nothing is masked here.
 
     Args:
         tokens: [2, n]: the ids of all sequences, each from a [CLS] to a [SEP], and whether a word
-            starts there. [CLS] and [SEP] are words, and a word starts after each of them, as a
-            segment whose front was dropped may begin inside a word; n-grams never cross them.
-        lengths: of the sequences. Many small NumPy calls would cost more than their work.
-        tokenizer: gives the special pieces.
+            starts there. [CLS] and [SEP] are words, and a word starts after each of them, because
+            a truncated segment may begin inside a word; n-grams never cross them.
+        lengths: the lengths of the sequences: one call for all is faster than many small ones.
+        tokenizer: for the special tokens.
         rng: the only source of randomness.
         config: settings. An n-gram of up to `ngram` words has a probability proportional to 1/n.
     """
@@ -75,7 +75,7 @@ def _choose_tokens(
     ngram: int,
     rng: np.random.Generator,
 ) -> bytearray:
-    """Returns a byte for each token of all sequences: 1 if the model has to predict it."""
+    """Returns a byte for each token of all sequences: 1 if the model must predict it."""
     first_tokens = np.flatnonzero(starts)
     words = _Words(
         bounds=[*first_tokens.tolist(), len(starts)],
@@ -96,7 +96,7 @@ def _choose_tokens(
 class _Words(NamedTuple):
     """Word w has tokens [bounds[w], bounds[w + 1]); its n-gram has lengths[w] words.
 
-    Its byte of `barriers` is 1 if it is [CLS] or [SEP].
+    Its byte in `barriers` is 1 for [CLS] and [SEP].
     """
 
     bounds: list[int]
@@ -107,9 +107,9 @@ class _Words(NamedTuple):
 def _choose_ngrams(
     words: _Words, used: bytearray, order: Sequence[int], most: int
 ) -> Iterator[tuple[int, int]]:
-    """Yields the bounds of n-grams of at most `most` tokens in all, and marks their words `used`.
+    """Yields the bounds of n-grams, in total at most `most` tokens, and marks words as `used`.
 
-    Visits the words in this order. The n-gram that begins at a word is shortened until it fits, and
+    Visits the words in the given order. The n-gram at a word is shortened until it fits, and
     dropped if it overlaps an earlier one.
     """
     bounds, lengths, barriers = words

@@ -1,7 +1,7 @@
-"""Makes records of phonemes, with the word behind each of them; training masks them.
+"""Makes records of phonemes with their words; training masks them.
 
-An encoded document has three rows: the ids of its symbols, whether a word starts there, and the
-words behind them. White space is a word by itself; behind it there is none, 0.
+An encoded document has three rows: the ids of its symbols, whether a word starts there, and the ids
+of the words. White space is a separate word, with id 0.
 """
 
 import functools
@@ -32,7 +32,7 @@ _BATCH = 256  # records to serialize at once
 def load(
     path: str, tokenizer: Tokenizer, config: DataConfig
 ) -> tuple[TableReader, Callable[..., tuple[list[Encoded], Counter[str]]], Callable[..., Iterator]]:
-    """Returns `read_table`, `encode` and `make`; `path` is a file with a word a line."""
+    """Returns `read_table`, `encode` and `make`; `path` is a file with one word per line."""
     words = symbols_tokenizer.read_list(files.read_bytes(path, "words"), path)
     numbers = {word.lower(): number for number, word in enumerate(words, 1)}
     return (
@@ -45,25 +45,25 @@ def load(
 def read_table(
     path: str, text_field: str, on_progress: Callable[[int], Any], *, column: str
 ) -> Iterator[tuple[int, bytes]]:
-    """Reads a table as `documents.read` asks for it: each line is a word and its phonemes as JSON.
+    """Reads a table for `documents.read`: each line is a word and its phonemes as JSON.
 
-    Text and phonemes are lists, or strings of as many words that white space separates. White space
-    belongs to the phonemes before it.
+    Text and phonemes are lists of the same length, or strings with the same number of words,
+    separated by white space. White space belongs to the phonemes before it.
     """
     if not corpus_files.is_table(path):
-        raise UserError(f"{path} has no phonemes. Make them with bin/data phonemize.")
+        raise UserError(f"{path} has no phonemes. Create them with bin/data phonemize.")
     for number, row in corpus_files.read_objects(path, [text_field, column], on_progress):
         words: Any = row.get(text_field)
         phonemes: Any = row.get(column)
         if isinstance(words, str) and isinstance(phonemes, str):
             words, phonemes = words.split(), [f"{x} " for x in phonemes.split()]
         if not _are_texts(words) or not _are_texts(phonemes) or not any(map(str.strip, phonemes)):
-            problem = f"it has no {text_field!r} with {column!r}, two texts or two lists of texts"
-            raise UserError(f"{path}, row {number}: {problem}. Correct it, or name other columns.")
-        sizes = f"it has {len(words)} words, and phonemes of {len(phonemes)}"
+            problem = f"it lacks {text_field!r} and {column!r}, as two texts or two lists of texts"
+            raise UserError(f"{path}, row {number}: {problem}. Correct it, or set other columns.")
+        sizes = f"it has {len(words)} words, but phonemes of {len(phonemes)}"
         require(len(words) == len(phonemes), f"{path}, row {number}: {sizes}. Correct it.")
         for pair in zip(words, phonemes, strict=True):
-            # Lists of words and of symbols have one a line.
+            # The files of words and symbols have one per line.
             line = [re.sub("[\r\n]", " ", x) for x in pair]
             yield number, json.dumps(line, ensure_ascii=False).encode("utf-8", "replace")
         yield number, b""
@@ -76,7 +76,7 @@ def _are_texts(values: Any) -> bool:
 def encode(
     block: Block, tokenizer: Tokenizer, numbers: Mapping[str, int]
 ) -> tuple[list[Encoded], Counter[str]]:
-    """Encodes documents of one word and its phonemes a line; `numbers` are from 1 on."""
+    """Encodes documents with one word and its phonemes per line; `numbers` start at 1."""
     spaces = [i for i in range(tokenizer.size) if tokenizer.id_to_piece(i).isspace()]
     encoded: list[Encoded] = []
     counts: Counter[str] = Counter()
@@ -134,7 +134,7 @@ def make(
 
 
 def _cut(document: np.ndarray, length: int) -> Iterator[np.ndarray]:
-    """Yields parts of at most `length` symbols, cut between two words where one begins."""
+    """Yields parts of at most `length` symbols, split between words if possible."""
     begin, size = 0, document.shape[1]
     while begin < size:
         end = min(begin + length, size)

@@ -1,9 +1,9 @@
-"""Writes text as words and their phonemes, which espeak-ng or a column of the text says.
+"""Writes text as words and their phonemes, from espeak-ng or from a column of the input.
 
-A folder gets `phonemes-*.jsonl`, with a document in each row: {"text": words, "phonemes": those of
-each word, with the white space after it}; punctuation is a word and its own phonemes. It also gets
-`words.txt`, the words by their frequency, `vocabulary/` where no list of symbols is given, and
-`phonemes.json`, the counts.
+A folder gets `phonemes-*.jsonl`, with one document per row: {"text": words, "phonemes": the
+phonemes of each word, with the white space after it}; punctuation is a word and its own phonemes.
+It also gets `words.txt`, the words by frequency; `vocabulary/`, unless a list of symbols is given;
+and `phonemes.json`, the counts.
 """
 
 import ctypes
@@ -34,15 +34,15 @@ from albert_tf.workfolder import WorkFolder
 
 SUMMARY, WORDS = "phonemes.json", "words.txt"
 _ESPEAK = "libespeak-ng.so.1"
-# Of the interface of espeak-ng: no sound, UTF-8, the phonemes of the IPA.
+# Constants of espeak-ng's API: no sound, UTF-8, IPA phonemes.
 _RETRIEVAL, _DO_NOT_EXIT, _UTF8, _IPA = 1, 0x8000, 1, 2
-# What espeak writes before and after words that it reads as those of another language.
+# espeak's marks around words that it reads as another language.
 _SWITCH = re.compile(r"\([a-z-]+\)")
-# Kinds of characters: letters with their accents, digits, joiners between two of these, marks.
+# Kinds of characters: letters with accents, digits, joiners between two of these, marks.
 _PARTS = re.compile(r"[ln]+(?:j[ln]+)*|[jm]")
 _LONGEST_RUN = 100  # words read together
 _FOREIGN = "words_of_another_language"
-_KINDS = ("symbols", "words", "others")  # of what is counted
+_KINDS = ("symbols", "words", "others")  # what is counted
 _STRESS = re.compile("[ˈˌ]")
 _JOINERS = "'’.-‐·"
 
@@ -53,15 +53,15 @@ Speak = Callable[[str], list[str]]
 class PhonemesConfig:
     """How text becomes phonemes."""
 
-    language: str = setting("a voice of espeak-ng --voices, such as en-us or de", "en-us")
+    language: str = setting("voice from espeak-ng --voices, such as en-us or de", "en-us")
     phonemes_column: str = setting(
-        "where the phonemes of --text_field are; both are lists, or strings of as many words", ""
+        "field with the phonemes of --text_field; both are lists, or strings of as many words", ""
     )
-    text_field: str = setting("where .jsonl and .parquet files have the text", "text")
-    num_words: Annotated[int, Meta(ge=1, le=65_536)] = setting("most words of words.txt", 29_999)
-    refuse_unknown: bool = setting(
-        "end with an error if the list of --vocabulary lacks a symbol", False
+    text_field: str = setting("field with the text in .jsonl and .parquet files", "text")
+    num_words: Annotated[int, Meta(ge=1, le=65_536)] = setting(
+        "maximum number of words in words.txt", 29_999
     )
+    refuse_unknown: bool = setting("fail if the list in --vocabulary lacks a symbol", False)
     shard_megabytes: Megabytes = setting("megabytes of text in a shard", 4.0)
 
     def __post_init__(self) -> None:
@@ -77,10 +77,10 @@ def phonemize(
     vocabulary: str | None = None,
     options: Sequence[str] = (),
 ) -> None:
-    """Makes a folder of phonemes or a task's share of it, or completes what a killed run left.
+    """Creates a folder of phonemes, or a task's share, or completes it after a killed run.
 
-    `vocabulary` is a folder with a list of symbols; those that it lacks are counted. Raises
-    `UserError` for bad input, a missing espeak-ng or voice, or a folder of other text or settings.
+    `vocabulary` is a folder with a list of symbols; missing symbols are counted. Raises `UserError`
+    for bad input, a missing espeak-ng or voice, or a folder with other text or settings.
     """
     symbols: SymbolsTokenizer | None = None
     checksum = None
@@ -94,7 +94,7 @@ def phonemize(
     identity = {"settings": dataclasses.asdict(config), "vocabulary": checksum, "inputs": inputs}
     folder = WorkFolder(output_dir, identity, SUMMARY)
     if folder.finished():
-        print(f"{output_dir} is finished already: nothing to do")
+        print(f"{output_dir} is already finished: nothing to do")
         return
     cut = sources.cut(paths, config.shard_megabytes)
     sizes = [sources.count_bytes(source) for source in cut]
@@ -116,13 +116,13 @@ def phonemize(
 def _finish(
     folder: WorkFolder, config: PhonemesConfig, made: Results, symbols: SymbolsTokenizer | None
 ) -> None:
-    """Writes the words, the symbols if there is no list of them, and what was counted."""
+    """Writes the words, the symbols if no list is given, and the counts."""
     totals = {kind: Counter[str]() for kind in _KINDS}
     for kind, total in totals.items():
         for numbers in made.values():
             total.update(numbers[kind])
     spoken, words, others = totals.values()
-    require(bool(words), "the text has no word with a letter: there is nothing to learn from it.")
+    require(bool(words), "the text has no words with letters: there is nothing to learn from it.")
     if not symbols:
         rows = [*dict.fromkeys(dataclasses.astuple(SymbolsConfig())), *sorted(spoken)]
         folder.put(f"{VOCABULARY}/{tokenization.SYMBOLS}", _to_lines(rows))
@@ -143,7 +143,7 @@ def _finish(
     print(
         f"{folder.path}: {words.total():,} words, {len(ordered):,} of {len(words):,} listed "
         f"({covered:.1%} of the text); {spoken.total():,} symbols{size}; "
-        f"{others[_FOREIGN]:,} words were read as of another language"
+        f"{others[_FOREIGN]:,} words were read as another language"
     )
 
 
@@ -187,7 +187,7 @@ def make_writer(
 
 
 def load_espeak(language: str) -> Speak:
-    """Returns a function from a text to the phonemes of its words, as espeak-ng pronounces them.
+    """Returns a function from a text to the phonemes of its words, by espeak-ng.
 
     Raises `UserError` if the library or the voice is missing.
     """
@@ -198,14 +198,14 @@ def load_espeak(language: str) -> Speak:
         is_there = False
     require(is_there, f"{_ESPEAK} or its data is missing: apt-get install espeak-ng.")
     has_voice = not library.espeak_SetVoiceByName(language.encode())
-    require(has_voice, f"--language: espeak-ng --voices has no {language!r}. Take one of those.")
+    require(has_voice, f"--language: espeak-ng --voices has no {language!r}. Use one of them.")
     translate = library.espeak_TextToPhonemes
     translate.restype = ctypes.c_char_p
 
     def speak(text: str) -> list[str]:
         buffer = ctypes.create_string_buffer(text.encode())
         place, clauses = ctypes.c_void_p(ctypes.addressof(buffer)), []
-        while place.value:  # each call reads a clause
+        while place.value:  # each call reads one clause
             clauses.append((translate(ctypes.byref(place), _UTF8, _IPA) or b"").decode())
         return " ".join(clauses).split()
 
@@ -213,9 +213,9 @@ def load_espeak(language: str) -> Speak:
 
 
 def read_aloud(text: str, speak: Speak, counts: Counter[str]) -> tuple[list[str], list[str]]:
-    """Returns the words of a text, with its punctuation, and the phonemes of each.
+    """Returns the words and punctuation of a text, and the phonemes of each.
 
-    Words are read together, as what is around a word decides how it is pronounced.
+    Words are read together, because the pronunciation of a word depends on its context.
     """
     kinds = "".join(map(_classify, text))
     spans = [match.span() for match in _PARTS.finditer(kinds)]
@@ -232,15 +232,15 @@ def read_aloud(text: str, speak: Speak, counts: Counter[str]) -> tuple[list[str]
 
 
 def _is_plain(word: str) -> bool:
-    """Whether it is a word of letters: of a number or a compound espeak may say several."""
+    """Whether it is a word of letters: espeak may read a number or compound as several words."""
     return _classify(word[0]) == "l" and all(_classify(c) == "l" or c in "'’" for c in word)
 
 
 def _read_run(words: list[str], speak: Speak) -> list[str]:
-    """Returns the phonemes of words that stand together, or of one mark.
+    """Returns the phonemes of adjacent words, or of one mark.
 
-    Espeak joins some, as in "of the": then the halves are read by themselves, and two that are
-    joined are parted where one of them, read by itself and without stress, begins or ends.
+    Espeak joins some words, as in "of the". Then the halves are read separately, and two joined
+    words are split where one of them, read alone and without stress, begins or ends.
     """
     if _classify(words[0][0]) in "jm":
         return words
@@ -264,5 +264,5 @@ def _read_run(words: list[str], speak: Speak) -> list[str]:
 @functools.cache
 def _classify(c: str) -> str:
     """Returns the kind of a character, see `_PARTS`."""
-    # By the numbers of `classify`: letter, mark, space, ideograph, digit.
+    # Indexed by the numbers of `classify`: letter, mark, space, ideograph, digit.
     return "j" if c in _JOINERS else "lm ln"[text_words.classify(c)]

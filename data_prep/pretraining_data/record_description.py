@@ -1,4 +1,4 @@
-"""Writes the manifest of pre-training records that another program made."""
+"""Writes the manifest of pre-training records from another program."""
 
 import contextlib
 import os
@@ -28,13 +28,15 @@ def describe(
 
     Returns the folder, and the number of examples of each file.
 
-    Raises `UserError` if the files are not in one folder, which has no manifest yet; or a record
-    lacks a feature, has another length than the first, or ids that the vocabulary has not.
+    Raises `UserError` if the files are not in one folder, if it already has a manifest, or if a
+    record lacks a feature, differs in length from the first, or has ids outside the vocabulary.
     """
     paths = files.expand(patterns, "--record_files")
     folder = os.path.dirname(paths[0])
     if any(os.path.dirname(path) != folder for path in paths):
-        raise UserError("--record_files: files of several folders. Describe each by itself.")
+        raise UserError(
+            "--record_files: files in several folders. Describe each folder separately."
+        )
     if tf.io.gfile.exists(path := os.path.join(folder, manifest.NAME)):
         raise UserError(f"{path} already exists. Remove it to describe the records again.")
     tokenizer = tokenization.load(vocabulary)
@@ -55,13 +57,13 @@ def describe(
 
 
 def _read_settings(paths: Sequence[str]) -> dict[str, Any]:
-    """Returns the lengths of the first example, or what training masks if it has no masks."""
+    """Returns the lengths of the first example, or the masking settings if it has no masks."""
     path = paths[0]
     try:
         raw = next(iter(input_pipeline.read([path])), None)
     except tf.errors.DataLossError as error:
         raise UserError(
-            f"{path} holds no records ({reason(error)}). Name record files alone."
+            f"{path} holds no records ({reason(error)}). Pass only record files."
         ) from None
     if raw is None:
         raise UserError(f"{path} holds no records. Leave it out.")
@@ -71,7 +73,7 @@ def _read_settings(paths: Sequence[str]) -> dict[str, Any]:
     if missing := needed.keys() - values:
         raise UserError(
             f"{path}: its records have no {', '.join(sorted(missing))}, only "
-            f"{', '.join(sorted(values))}. Rename them, or write those of docs/research/records.md."
+            f"{', '.join(sorted(values))}. Use the features in docs/research/records.md."
         )
     if not has_masks:
         return _choose_masking(max(map(_find_longest, paths)))
@@ -83,23 +85,23 @@ def _read_settings(paths: Sequence[str]) -> dict[str, Any]:
 
 
 def _find_longest(path: str) -> int:
-    """The most tokens of an example in a file."""
+    """The maximum number of tokens per example in a file."""
     spec = {features.INPUT_IDS: tf.io.RaggedFeature(tf.int64)}
     records = input_pipeline.read([path]).batch(_BATCH)
     batches = records.map(lambda raw: tf.io.parse_example(raw, spec))
     longest = 1
-    with contextlib.suppress(tf.errors.OpError):  # `_check_file` says what is wrong
+    with contextlib.suppress(tf.errors.OpError):  # `_check_file` reports the error
         for batch in batches:
             longest = max(longest, int(batch[features.INPUT_IDS].bounding_shape()[1]))
     return longest
 
 
 def _choose_masking(longest: int) -> dict[str, Any]:
-    """The settings of records without masks: by default training masks as the paper."""
+    """The settings of records without masks: by default, training masks as in the paper."""
     config = DataConfig(masking=ONLINE)
     most = max(1, round(longest * config.masked_lm_prob))
     logging.info(
-        f"the records have no masks: training draws those of n-grams of up to {config.ngram} "
+        f"the records have no masks: training masks n-grams of up to {config.ngram} "
         f"words, {config.masked_lm_prob:.0%} of the tokens, at most {most} of {longest}"
     )
     names = ("masking", "ngram", "masked_lm_prob")
@@ -134,20 +136,20 @@ def _check_file(
                 if not 0 <= low <= high < limit:
                     raise UserError(
                         f"{path}: {name} goes from {low} to {high}, not from 0 to {limit - 1}. "
-                        "Take the vocabulary that the records were made with."
+                        "Use the vocabulary of these records."
                     )
             statistics.update(_count_oddities(batch, tokenizer))
             count += len(raw)
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
         raise UserError(
-            f"{path}: record {count:,} or a later one is no pre-training example like the first "
-            f"({reason(error)}). Take files that one command has made."
+            f"{path}: record {count:,} or a later one is not a pre-training example like the first "
+            f"({reason(error)}). Use files from a single command."
         ) from None
     return count
 
 
 def _count_oddities(batch: Mapping[str, tf.Tensor], tokenizer: Tokenizer) -> dict[str, int]:
-    """Counts what `manifest.describe_oddities` reads."""
+    """Counts what `manifest.describe_oddities` reports."""
     ids, segments = batch[features.INPUT_IDS].numpy(), batch[features.SEGMENT_IDS].numpy()
     num_seps = np.count_nonzero(ids == tokenizer.sep_id, axis=1)
     is_running = (ids[:, 0] != tokenizer.cls_id) | (num_seps == 0)

@@ -13,13 +13,13 @@ from albert_tf import lazy_tensorflow as tf
 def serialize(
     examples: Mapping[str, np.ndarray], is_token: np.ndarray | None = None
 ) -> list[bytes]:
-    """Returns N serialized examples, equal to those of `features.to_example`, ten times as fast.
+    """Returns N serialized examples, equal to `features.to_example`'s but ten times as fast.
 
-    Most of the time of data preparation would go into protocol buffers of Python lists.
+    Protocol buffers from Python lists would take most of the time of data preparation.
 
     Args:
-        examples: [N, any] ints that are not negative; `*_weights` are stored as floats.
-        is_token: [N, T] bool, which values of the arrays of this shape are stored; default: all.
+        examples: [N, any] non-negative ints; `*_weights` are stored as floats.
+        is_token: [N, T] bool, which values of arrays with this shape to store; default: all.
     """
     parts = []
     for name in sorted(examples):
@@ -31,7 +31,7 @@ def serialize(
 
 
 def write(path: str, examples: Iterable[bytes]) -> None:
-    """Writes one shard, compressed if its name ends with .gz; the file appears when complete."""
+    """Writes one shard, compressed if its name ends with .gz; it appears when complete."""
     compression = "GZIP" if path.endswith(".gz") else ""
     with files.replacing(path) as temporary, tf.io.TFRecordWriter(temporary, compression) as writer:
         for example in examples:
@@ -57,14 +57,14 @@ def _encode_values(array: np.ndarray, is_float: bool, is_token: np.ndarray | Non
 def _encode_varints(array: np.ndarray) -> tuple[bytes, np.ndarray]:
     """Returns all numbers as varints, and the number of bytes of each.
 
-    7 bits a byte, the lowest first; every byte of a number except its last has the highest bit set.
+    7 bits per byte, lowest first; every byte of a number except the last has its highest bit set.
     """
     assert array.min(initial=0) >= 0
     longest = max(1, -(-int(array.max(initial=0)).bit_length() // 7))
     used = np.empty((*array.shape, longest), np.bool_)
     content = np.empty(used.shape, np.uint8)
     sizes = np.full(array.shape, longest)
-    used[..., 0] = True  # 0 takes a byte too
+    used[..., 0] = True  # 0 also needs a byte
     for i in range(longest - 1):
         has_more = array >= 1 << 7 * (i + 1)
         used[..., i + 1] = has_more
@@ -89,5 +89,5 @@ def _make_prefix(name: str, size: int, is_float: bool) -> bytes:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _make_header(number: int, size: int) -> bytes:
-    """Returns the header of a protocol buffer's field of `size` bytes."""
+    """Returns the header of a protocol buffer field of `size` bytes."""
     return bytes((number << 3 | 2,)) + _encode_varints(np.array([size]))[0]

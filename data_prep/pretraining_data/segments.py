@@ -1,7 +1,7 @@
-"""Forms pairs of segments from documents as the published code does, without two of its errors.
+"""Forms pairs of segments from documents like the published code, without two of its errors.
 
-A pair of sentence-order prediction never has text of two documents, except with the published
-`one_segment=random`; and each task has a name instead of a flag whose help says the opposite.
+A pair for sentence-order prediction never mixes two documents, except with the published
+`one_segment=random`; and each task has a name, instead of a flag whose help says the opposite.
 """
 
 from bisect import bisect_left, bisect_right
@@ -14,14 +14,14 @@ import numpy as np
 
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 
-LENGTH = "up_to_tokens_"  # begins statistics: documents of more than half as many tokens
+LENGTH = "up_to_tokens_"  # prefix of counts of documents by length, in powers of two
 
 
 class Encoded(NamedTuple):
-    """A document as tokens: their ids, and whether a word starts there, in two rows or more.
+    """A document as tokens, in two or more rows: their ids, and whether a word starts there.
 
     Sentence i is `tokens[:, bounds[i]:bounds[i + 1]]`; no sentence is empty. `file` is the number
-    of its file; of several documents these are in order.
+    of its file, ascending over documents.
     """
 
     tokens: np.ndarray
@@ -30,7 +30,7 @@ class Encoded(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two segments of tokens. Label 1: swapped (sop), or the second is from elsewhere (nsp)."""
+    """Two segments of tokens. Label 1: swapped (sop), or the second comes from elsewhere (nsp)."""
 
     first: np.ndarray
     second: np.ndarray
@@ -45,18 +45,18 @@ def make_pairs(
 ) -> Iterator[Pair]:
     """Yields the pairs of `documents[index]`; `truncate_pair` limits their length.
 
-    Sentences are gathered into chunks of about `max_num_tokens`, or of a random length with
-    probability `short_seq_prob`: one draw for the whole document, as published. A chunk is split
-    between two of its sentences, at random. Label 1 has probability 1/2, except with
-    `sentence_task` none: there the segments always follow one another, label 0.
+    Sentences are collected into chunks of about `max_num_tokens`, or with probability
+    `short_seq_prob` of a random length: one draw per document, as published. A chunk is split
+    at random between two of its sentences. Label 1 has probability 1/2, except with
+    `sentence_task` none: then the segments always follow one another, label 0.
 
     For a chunk of a single sentence, `one_segment` is `split` (split it at the start of a word),
-    `skip` (drop it) or `random` (take a segment of another document and label 1, as published,
+    `skip` (drop it) or `random` (use a segment of another document and label 1, as published,
     which mixes nsp examples into sop).
 
     Args:
-        documents: `nsp` and `random` draw segments from those that `list_others` returns, and
-            then need at least one.
+        documents: `nsp` and `random` draw segments from the documents in `list_others`, which
+            must then have at least one.
         rng: the only source of randomness.
     """
     tokens, bounds, _ = documents[index]
@@ -81,7 +81,7 @@ def make_pairs(
         if boundary == length or (config.sentence_task == "nsp" and rng.random() < 0.5):
             second = _draw_segment(documents, others, rng, target - boundary)
             yield Pair(chunk[:, :boundary], second, 1)
-            # What is unused begins the next chunk: sentences, or the rest of a split one.
+            # The next chunk starts with what is unused: sentences, or the rest of a split one.
             if following == stop and boundary < length:
                 bounds.insert(stop, bounds[stop - 1] + boundary)
             start = following
@@ -92,7 +92,7 @@ def make_pairs(
 
 
 def list_others(documents: Sequence[Encoded], index: int, random_from: str) -> tuple[range, range]:
-    """Returns the documents from which random segments after those of `documents[index]` come."""
+    """Returns the documents from which random second segments for `documents[index]` come."""
     if random_from == "any":
         return range(index), range(index + 1, len(documents))
     file, get_file = documents[index].file, attrgetter("file")
@@ -104,7 +104,7 @@ def list_others(documents: Sequence[Encoded], index: int, random_from: str) -> t
 
 
 def is_alone(documents: Sequence[Encoded], index: int, config: DataConfig) -> bool:
-    """Returns whether a document needs segments of another one, and there is none."""
+    """Returns whether a document needs segments of another document, but there is none."""
     return config.needs_two_documents and not any(list_others(documents, index, config.random_from))
 
 
@@ -119,7 +119,7 @@ def count_tokens(pair: Pair) -> int:
 
 
 def truncate_pair(pair: Pair, max_num_tokens: int, rng: np.random.Generator) -> Pair:
-    """Drops tokens of the longer segment, each from its front or its back at random."""
+    """Drops tokens of the longer segment, each at random from its front or back."""
     first, second = pair.first.shape[1], pair.second.shape[1]
     if first + second <= max_num_tokens:
         return pair
@@ -140,7 +140,7 @@ def _find_end(bounds: list[int], start: int, length: int) -> int:
 
 
 def _choose_boundary(chunk: np.ndarray, one_segment: str, rng: np.random.Generator) -> int | None:
-    """Returns where the second segment begins; the chunk's end: nowhere; None: drop the chunk."""
+    """Returns where the second segment begins: the chunk's end for none; None drops the chunk."""
     if one_segment == "random":
         return chunk.shape[1]
     words = np.flatnonzero(chunk[1, 1:]) + 1 if one_segment == "split" else ()

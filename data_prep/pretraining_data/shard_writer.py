@@ -41,15 +41,15 @@ def make_shard_writer(
 ) -> shards.Work:
     """Returns `write_shards(source, share, shares)`, which makes the shards of a source.
 
-    Of `shares` of a source, share k makes the blocks k, k + shares and so on. A document gives no
-    examples if its segments need another document, and its block has none. Next to the shards
-    of a block lies their list, so that a killed program makes none of them again.
+    With several `shares`, share k makes the blocks k, k + shares and so on. A document gives no
+    examples if its segments need another document and its block has none. A list next to the
+    shards of a block keeps a resumed program from making them again.
 
-    Raises `UserError` if the vocabulary is not that of the folder.
+    Raises `UserError` if the vocabulary is not the folder's.
     """
     tokenizer = tokenization.load(vocabulary)
     if tokenizer.sha256 != folder.identity["vocabulary"]["sha256"]:
-        raise UserError(f"{vocabulary} has changed since the work began.")
+        raise UserError(f"{vocabulary} has changed since the work started.")
     if words:
         read_table, encode, make_examples = phoneme_examples.load(words, tokenizer, config)
     else:
@@ -65,7 +65,7 @@ def make_shard_writer(
         stream = blocks.read_blocks(
             source, cut[source], config, left_out, is_corpus=is_corpus, read_table=read_table
         )
-        # Reading ahead finds the mistakes in a small corpus before anything is written.
+        # Reading ahead finds mistakes in a small corpus before anything is written.
         stream = itertools.chain(list(itertools.islice(stream, 2)), stream)
         for number, block in enumerate(stream):
             if number % shares == share:
@@ -93,7 +93,7 @@ def make_shard_writer(
 
 
 def _name_shards(block: Block, config: DataConfig) -> list[str]:
-    """Returns the name of the shard of each pass over a block."""
+    """Returns the names of a block's shards, one per pass."""
     suffix = ".tfrecord.gz" if config.gzip else ".tfrecord"
     if block.split == "eval":
         return [block.name + suffix]
@@ -104,9 +104,9 @@ def _name_shards(block: Block, config: DataConfig) -> list[str]:
 def encode_documents(
     block: Block, tokenizer: Tokenizer, config: DataConfig, segment: chinese_words.Cut | None = None
 ) -> tuple[list[Encoded], Counter[str]]:
-    """Encodes the documents of a block; drops sentences and documents without a piece.
+    """Encodes the documents of a block; drops sentences and documents without tokens.
 
-    With `segment` the words of Chinese are those that it returns.
+    `segment`, if given, finds Chinese words.
     """
     sentences = [text.split("\n") for text in block.texts]
     flat = list(itertools.chain.from_iterable(sentences))

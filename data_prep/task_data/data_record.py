@@ -1,4 +1,4 @@
-"""What a run and a predictions file keep of a split: where its files are, and their hashes."""
+"""What runs and predictions files record about a split: its files and their hashes."""
 
 import dataclasses
 import os
@@ -13,9 +13,9 @@ from albert_tf.kinds.tables.task_rows import DataSource
 
 
 def describe(split: TaskSplit, paths: Sequence[str]) -> dict[str, Any]:
-    """Returns the JSON values of a split, whose files are `paths`; they are read again from there.
+    """Returns a split as JSON values; `paths` are its files, which will be read again from there.
 
-    Of train, which is not, there are no hashes.
+    Train files have no hashes: they are not read again.
     """
     source = dataclasses.asdict(split.source)
     hashed = paths if split.name != "train" else ()
@@ -33,13 +33,13 @@ def hash_files(paths: Iterable[str]) -> dict[str, str]:
 
 
 def check(hashes: Mapping[str, str], split: str, flag: str) -> None:
-    """Raises `UserError` if a file is gone or has changed; `flag` is the one that names others."""
+    """Raises `UserError` if a file is missing or has changed; `flag` sets other files."""
     for path, digest in hashes.items():
         is_there = tf.io.gfile.exists(path)
         require(
             is_there and files.hash_file(path) == digest,
-            f"{path}, the {split} data of the model, {'has changed' if is_there else 'is gone'}. "
-            f"Name the data with {flag}.",
+            f"{path}, the model's {split} data, {'has changed' if is_there else 'is missing'}. "
+            f"Pass the data with {flag}.",
         )
 
 
@@ -48,7 +48,7 @@ def read_source(record: Mapping[str, Any]) -> DataSource:
 
 
 def restore(record: Mapping[str, Any], task: Task, split: str) -> TaskSplit:
-    """Returns the split that `describe` described."""
+    """Returns the split from the values of `describe`."""
     return TaskSplit(
         task=task,
         name=split,

@@ -29,10 +29,10 @@ class Layout(NamedTuple):
     """The files and columns of a task.
 
     Attributes:
-        texts: the column of the text, or of both.
+        texts: the column of the text, or of both texts.
         label: the column of the label; test files have none.
-        id: the column that numbers the rows of a test file.
-        headerless: {split without a header: the indices of the columns of texts and label}.
+        id: the column with the row numbers of a test file.
+        headerless: {split without a header: the indices of the text and label columns}.
     """
 
     folder: str
@@ -60,7 +60,7 @@ LAYOUTS = {
 def find_files(split: TaskSplit, data_dir: str) -> list[str]:
     """Returns the path of a split in the task's folder of `data_dir`, or in `data_dir` itself.
 
-    Raises `UserError` if there is no such split, or no such file.
+    Raises `UserError` if there is no such split or file.
     """
     task, layout = split.task.name, LAYOUTS[split.task.name]
     if split.name not in layout.files:
@@ -71,20 +71,20 @@ def find_files(split: TaskSplit, data_dir: str) -> list[str]:
             return [path]
     raise UserError(
         f"--data_dir: {data_dir} holds no {layout.folder}/{name}. "
-        "Name the folder into which GLUE was unpacked."
+        "Pass the folder with the unpacked GLUE."
     )
 
 
 def read(split: TaskSplit, paths: Sequence[str]) -> tuple[list[Example], int]:
-    """Reads a file; returns its examples and the number of rows that were skipped.
+    """Reads a file; returns its examples and the number of skipped rows.
 
     Rows of train and dev with too few fields are skipped, as in the published code (QQP has some).
-    Of test none is, as a leaderboard needs them all: fields that are missing are empty.
+    Test rows are never skipped, because leaderboards need them all: missing fields are empty.
 
-    Raises `UserError` for a missing column, an unknown label, or rows that all have too few fields.
+    Raises `UserError` for a missing column, an unknown label, or if all rows have too few fields.
     """
     [path], layout = paths, LAYOUTS[split.task.name]
-    # One row at a time: MNLI's hold two parses of each sentence.
+    # One row at a time: MNLI's rows hold two parses of each sentence.
     rows = table_files.read_tsv(path)
     columns = layout.headerless.get(split.name)
     names = [*layout.texts, layout.id if split.is_test else layout.label]
@@ -109,6 +109,6 @@ def read(split: TaskSplit, paths: Sequence[str]) -> tuple[list[Example], int]:
     if num_skipped and not examples:
         raise UserError(
             f"{path}: all {num_skipped} rows have fewer than {num_fields} fields, with tabs "
-            f"between them: this is no file of {split.task.name}. Take the official one."
+            f"between them: this is not a {split.task.name} file. Use the official one."
         )
     return examples, num_skipped

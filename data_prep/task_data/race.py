@@ -14,14 +14,14 @@ from albert_tf.kinds.tables.task_rows import text_or_number
 
 LEVELS = ("middle", "high")
 SPLITS = ("train", "dev", "test")
-# Some copies have all the passages of a folder in one file, a line each.
+# Some copies have all passages of a folder in one file, one per line.
 _JOINED = "all.txt"
 
 
 def find_files(split: TaskSplit, data_dir: str) -> list[str]:
     """Returns the paths of a split in `data_dir`/RACE, or in `data_dir` itself.
 
-    Raises `UserError` if there is no such split, or no file of a level of schools.
+    Raises `UserError` if there is no such split, or a school level has no files.
     """
     if split.name not in SPLITS:
         raise UserError(f"race has no split {split.name!r}. It has {', '.join(SPLITS)}.")
@@ -37,22 +37,22 @@ def _find_level(split: str, data_dir: str, level: str) -> list[str]:
             return [path for path in paths if path != joined] or [joined]
     raise UserError(
         f"--data_dir: {data_dir} holds no RACE/{split}/{level}/*.txt. "
-        "Name the folder into which RACE was unpacked."
+        "Pass the folder with the unpacked RACE."
     )
 
 
 def read(split: TaskSplit, paths: Sequence[str]) -> tuple[list[Example], int]:
-    """Reads the questions of files, and skips none.
+    """Reads all questions of files.
 
-    Texts are the passage and the ending of each choice.
+    The texts are the passage and an ending for each choice.
 
-    Raises `UserError` if a passage is not of RACE's form.
+    Raises `UserError` if a passage does not have RACE's form.
     """
     return [example for path in paths for example in _read_file(path, split.task)], 0
 
 
 def level_from_path(path: str) -> str:
-    """Returns the level of a file: the name of its folder, or "" if that is not a level."""
+    """Returns the school level of a file: the name of its folder, or "" for other names."""
     folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
     return folder if folder in LEVELS else ""
 
@@ -63,7 +63,7 @@ def _read_file(path: str, task: Task) -> Iterator[Example]:
         place = f"{path}, line {line}"
         name = passage.get("id", base if line == 1 else f"{base}:{line}")
         name = text_or_number(name, "id", place)
-        # The level is read from the id when predictions are scored by level.
+        # Scoring by level reads the level from the id.
         name = name if name.startswith(LEVELS) else level + name
         for i, (texts, answer) in enumerate(_read_questions(passage, place)):
             question = f"{place}, question {i + 1}"
@@ -88,6 +88,6 @@ def _read_questions(
         ]
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
-            f"{place}: this is not of the form of RACE ({type(error).__name__}: {error}): article "
-            "is a text, questions and answers are as many texts, and options as many lists of them."
+            f"{place} does not have RACE's form ({type(error).__name__}: {error}): article is a "
+            "text, questions and answers are lists of texts, and options is a list of such lists."
         ) from None

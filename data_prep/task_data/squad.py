@@ -43,17 +43,17 @@ class _File(msgspec.Struct):
 def find_files(split: TaskSplit, data_dir: str) -> list[str]:
     path = os.path.join(data_dir, f"{split.name}-{VERSIONS[split.task.name]}.json")
     if not tf.io.gfile.exists(path):
-        raise UserError(f"--data_dir: there is no file {path}. Name the file itself.")
+        raise UserError(f"--data_dir: there is no file {path}. Pass the file itself.")
     return [path]
 
 
 def read(split: TaskSplit, paths: Sequence[str]) -> tuple[list[Question], int]:
-    """Reads a JSON file of either version, with answers or without; skips no question.
+    """Reads all questions of a JSON file of either version, with or without answers.
 
-    To train on, every question must be labelled.
+    For training, every question must be labelled.
 
-    Raises `UserError` for another file, an answer that is not where the file says, a question
-    without an answer though the task has none, or without a label.
+    Raises `UserError` for any other file, an answer that is not where the file says, a question
+    without an answer in a task that always has one, or a question without a label.
     """
     [path] = paths
     questions: list[Question] = []
@@ -73,12 +73,12 @@ def read(split: TaskSplit, paths: Sequence[str]) -> tuple[list[Question], int]:
 def _check(question: Question, path: str, *, may_be_none: bool) -> None:
     where = f"{path}, question {question.id}"
     if question.is_impossible and question.answers:
-        raise UserError(f"{where} is_impossible and has answers: remove one of the two.")
+        raise UserError(f"{where} has is_impossible and answers: remove one of the two.")
     if question.is_impossible and not may_be_none:
-        raise UserError(f"{where} has no answer. Take the task squad2, in which that may be.")
+        raise UserError(f"{where} has no answer. Use the task squad2, which allows that.")
     for text, start in question.answers:
         if not text.strip():
-            raise UserError(f"{where} has an empty answer: remove it, or say is_impossible.")
+            raise UserError(f"{where} has an empty answer: remove it, or set is_impossible.")
         if start < 0 or not question.context.startswith(text, start):
             raise UserError(
                 f"{where}: the answer {text[:50]!r} is not in its context at answer_start={start}. "
@@ -90,6 +90,6 @@ def _check_labels(questions: Sequence[Question], path: str) -> None:
     unlabelled = [question.id for question in questions if not question.labelled]
     if unlabelled:
         raise UserError(
-            f"{path}: {len(unlabelled)} questions have no answers, {unlabelled[0]} for one: "
-            "nothing is learnt from them. Train on a file with answers."
+            f"{path}: {len(unlabelled)} questions have no answers, for example {unlabelled[0]}: "
+            "a model learns nothing from them. Train on a file with answers."
         )

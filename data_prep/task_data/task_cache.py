@@ -1,14 +1,14 @@
-"""Makes task datasets in a cache, each of them once.
+"""Makes task datasets in a cache, each only once.
 
-A task dataset is a folder, `<task>-<split>-<hash of all that its records depend on>`, of
+A task dataset is a folder, `<task>-<split>-<hash of everything that its records depend on>`, with
 
     records.tfrecord    the features, in the order of the file
-    examples.jsonl      an object a line: {"id": "0", "label": "entailment"}
+    examples.jsonl      one object per line: {"id": "0", "label": "entailment"}
     manifest.json       see `albert_tf.records.manifest`
     sha256.json         see `albert_tf.files`
-    windows.npz         of spans and tagged words, see `albert_tf.kinds.spans.qa_windows`
-    words.npz           of tagged words
-    vectors.npz         of a teacher
+    windows.npz         for spans and tagged words, see `albert_tf.kinds.spans.qa_windows`
+    words.npz           for tagged words
+    vectors.npz         a teacher's embeddings
 """
 
 import contextlib
@@ -40,9 +40,9 @@ from albert_tf.records import features, manifest
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 
-# Part of the hash: to be increased when records of the same files change.
+# Part of the hash: increase it when the records of the same files change.
 _FORMAT = 4
-_BATCH = 256  # records to encode and to serialise at once
+_BATCH = 256  # records to encode and to serialize at once
 
 
 # {published task: the module that finds and reads its files}
@@ -54,12 +54,12 @@ _READERS: Mapping[str, Any] = {
 
 
 def make_task(arguments: DataArguments, train_file: str | None = None) -> Task:
-    """Returns the task that the arguments name.
+    """Returns the task that the arguments describe.
 
-    Labels of the user's own task that they lack are those of the train file, which `train_file`
-    may name; those of choices are A, B, C...
+    If they have no labels for the user's own task, these come from the train file, by default the
+    one in the data folder; labels of choices are A, B, C...
 
-    Raises `UserError` if there is no such task, its arguments disagree, or there is no file to read
+    Raises `UserError` if there is no such task, its arguments conflict, or there is no file to read
     labels from.
     """
     if arguments.task != task_table.OWN:
@@ -71,7 +71,7 @@ def make_task(arguments: DataArguments, train_file: str | None = None) -> Task:
         folder = source.data_dir
         path = train_file or (folder and table_files.find_file("train", kind.data.suffixes, folder))
         if not path:
-            raise UserError("give --labels, as there is no train file to take them from.")
+            raise UserError("pass --labels: there is no train file to read them from.")
         labels = kind.data.read_labels(path, source)
     labels = labels or tuple(string.ascii_uppercase[: len(columns.choices)])
     return task_table.make_own(kind.name, labels, **kind.data.describe_columns(columns))
@@ -82,8 +82,8 @@ def complete(
 ) -> DataArguments:
     """Returns the arguments with the columns of the user's own table at `path`.
 
-    Columns that the user does not name are those of `known`, the header of a trained task, or else
-    they are guessed (see `column_guess`).
+    Columns that the user does not set come from `known`, the header of a trained task, or else are
+    guessed (see `column_guess`).
     """
     kind, columns = task_table.KINDS.get(arguments.kind), arguments.source.columns
     if arguments.task != task_table.OWN:
@@ -99,21 +99,21 @@ def complete(
 
 
 def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Lengths) -> str:
-    """Makes the task dataset of a split, unless the cache has it.
+    """Makes the task dataset of a split, unless it is in the cache.
 
     Returns:
-        The path of the folder. It appears when it is complete.
+        The path of the folder, which appears when it is complete.
 
-    Raises `UserError` if there are no such files, or something in them is wrong.
+    Raises `UserError` if files are missing or invalid.
     """
     task = split.task
     paths = find_files(split)
     identity = json.dumps(_describe_records(split, paths, tokenizer, lengths), sort_keys=True)
     name = f"{task.name}-{split.name}-{_sha256(identity.encode())[:16]}"
     folder = os.path.join(cache_dir, name)
-    marker = os.path.join(folder, manifest.NAME)  # in a store, files appear one after the other
+    marker = os.path.join(folder, manifest.NAME)  # in an object store, files appear one by one
     if tf.io.gfile.exists(marker):
-        logging.info(f"{task.name} {split.name}: {folder} is there already.")
+        logging.info(f"{task.name} {split.name}: {folder} already exists.")
         _warn_of_losses(manifest.read(folder)["statistics"])
         return folder
     examples, num_skipped = _read(split, paths)
@@ -140,7 +140,7 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
             "files": {task_dataset.RECORDS: records.size},
             "statistics": statistics,
         }
-        # The records have checksums of their own.
+        # The records have their own checksums.
         others = set(files.list_files(temporary)) - {task_dataset.RECORDS}
         files.write_hashes(temporary, sorted(others))
         manifest.write(temporary, contents)
@@ -151,10 +151,10 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
 
 
 def _describe(split: TaskSplit, records: Records) -> dict[str, Any]:
-    """Returns the settings of a split, but for the lengths."""
+    """Returns the settings of a split, except the lengths."""
     task = split.task
     own: dict[str, Any] = {}
-    if task.name == task_table.OWN:  # others are in the table
+    if task.name == task_table.OWN:  # other tasks are in the table
         own = {} if task.has_pairs is None else {"has_pairs": task.has_pairs}
         own["columns"] = dataclasses.asdict(split.source.columns)
     if records.lines and "teacher" in records.lines[0]:
@@ -187,7 +187,7 @@ def write(records: Records, folder: str, lengths: Lengths) -> None:
     record_writer.write(os.path.join(folder, task_dataset.RECORDS), serialize())
     with tf.io.gfile.GFile(os.path.join(folder, task_dataset.EXAMPLES), "w") as file:
         for line in records.lines:
-            # All ASCII: some of what texts hold ends a line for some readers.
+            # All ASCII: some characters in texts end a line for some readers.
             file.write(json.dumps(line) + "\n")
     for name, arrays in records.arrays.items():
         qa_windows.write(os.path.join(folder, name), arrays)
@@ -197,19 +197,19 @@ def _warn_of_losses(statistics: Mapping[str, int]) -> None:
     text_data.warn_of_unreadable(statistics, statistics["examples"])
     if number := statistics.get(span_features.ANSWERS_IN_NO_WINDOW, 0):
         logging.warning(
-            f"of {statistics['examples']:,} questions {number:,} have an answer that is whole in "
-            "no window: it can neither be learnt nor found. Lower doc_stride, or raise "
+            f"{number:,} of {statistics['examples']:,} questions have an answer that no window "
+            "holds completely: it can neither be learnt nor found. Lower doc_stride, or raise "
             "max_seq_length."
         )
 
 
 def read_examples(split: TaskSplit) -> Sequence[Any]:
-    """Reads a split's examples, or questions of SQuAD; raises `UserError` as `prepare`."""
+    """Reads a split's examples, or SQuAD's questions; raises `UserError` as `prepare` does."""
     return _read(split, find_files(split))[0]
 
 
 def _read(split: TaskSplit, paths: Sequence[str]) -> tuple[Sequence[Any], int]:
-    """Returns the examples, each with an id of its own, and the number of rows skipped."""
+    """Returns the examples, with unique ids, and the number of skipped rows."""
     if split.task.name == task_table.OWN:
         examples, num_skipped = split.task.kind.data.read(split, paths[0]), 0
         if split.holds_out:
@@ -223,9 +223,9 @@ def _read(split: TaskSplit, paths: Sequence[str]) -> tuple[Sequence[Any], int]:
 def _hold_out(examples: Sequence[Any], path: str, *, is_dev: bool) -> list[Any]:
     """Returns the tenth of the examples that is dev, or the rest.
 
-    It is every tenth in the order of the labels, and of a hash for equal ones, of which the rest
-    has each label. Examples of the same texts are all on one side. Where only some have labels,
-    it is a tenth of these.
+    Dev is every tenth example, sorted by label and then by a hash; the rest keeps at least one
+    example of each label. Examples with the same texts are never divided. If only some examples
+    have labels, dev is a tenth of these.
     """
 
     def find_key(example: Any) -> str:
@@ -246,10 +246,10 @@ def _hold_out(examples: Sequence[Any], path: str, *, is_dev: bool) -> list[Any]:
     labelled = [key for key, label in first.items() if label is not None]
     order = sorted(labelled or first, key=find_place)
     held_out = set(order[min(5, len(order) // 2) :: 10])
-    # A label that few texts have is learnt: none is only held out.
+    # A rare label stays in train: no label is only in dev.
     learnt = {label for key in order if key not in held_out for label in list_labels(key)}
     held_out = {x for x in held_out if isinstance(first[x], float) or list_labels(x) <= learnt}
-    message = f"{path} has too few different texts to hold out some: name --dev_file."
+    message = f"{path} has too few different texts to hold some out: pass --dev_file."
     require(bool(held_out), message)
     return [example for example in examples if (find_key(example) in held_out) == is_dev]
 
@@ -257,20 +257,20 @@ def _hold_out(examples: Sequence[Any], path: str, *, is_dev: bool) -> list[Any]:
 def read(
     split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Lengths
 ) -> task_dataset.TaskDataset:
-    """Reads the task dataset of a split, which is made if need be (see `prepare`).
+    """Reads the task dataset of a split; makes it if needed (see `prepare`).
 
-    Raises `UserError` also if examples of train or dev have no labels.
+    Also raises `UserError` if examples of train or dev have no labels.
     """
     dataset = task_dataset.read(prepare(split, tokenizer, cache_dir, lengths))
     remedy = f"the file of {split.name} has examples without labels, which can only be predicted. "
-    remedy += "Name --dev_file." if split.holds_out else "Name it as --test_file."
+    remedy += "Pass --dev_file." if split.holds_out else "Pass it as --test_file."
     is_sound = split.is_test or split.is_taught or task_dataset.is_labelled(dataset)
     require(is_sound, remedy)
     return dataset._replace(origin=data_record.describe(split, find_files(split)))
 
 
 def read_texts(dataset: task_dataset.TaskDataset) -> dict[str, tuple[str, ...]]:
-    """Returns the texts of the examples: those of tags and of questions are in the dataset."""
+    """Returns the texts of the examples; for tags and questions, they are in the dataset."""
     if "text" in dataset.examples[0]:
         return {row["id"]: (row["text"],) for row in dataset.examples}
     if "question" in dataset.examples[0]:
@@ -280,12 +280,12 @@ def read_texts(dataset: task_dataset.TaskDataset) -> dict[str, tuple[str, ...]]:
 
 
 def find_files(split: TaskSplit) -> list[str]:
-    """Returns the files of a split, of which only RACE has several."""
+    """Returns the files of a split; only RACE has several."""
     name, task, folder = split.name, split.task, split.source.data_dir
-    require(name in SPLITS, f"there is no split {name!r}. Take one of {', '.join(SPLITS)}.")
+    require(name in SPLITS, f"there is no split {name!r}. Use one of {', '.join(SPLITS)}.")
     if split.input_file:
         paths = files.expand([split.input_file], f"the file of {name}")
-        matches = f"{split.input_file} matches {len(paths)} files: name one."
+        matches = f"{split.input_file} matches {len(paths)} files: pass only one."
         require(len(paths) == 1 or task.name == "race", f"the file of {name}: {matches}")
         return paths
     if not folder:
@@ -303,7 +303,7 @@ def find_files(split: TaskSplit) -> list[str]:
 def _describe_records(
     split: TaskSplit, paths: Sequence[str], tokenizer: Tokenizer, lengths: Lengths
 ) -> dict[str, Any]:
-    """Returns all that the records depend on."""
+    """Returns everything that the records depend on."""
     task, source = split.task, {**dataclasses.asdict(split.source), "data_dir": None}
     if vectors := source.pop("teacher_vectors"):
         source["teacher_vectors"] = files.hash_file(vectors)
@@ -315,7 +315,7 @@ def _describe_records(
         "vocabulary": tokenizer.sha256,
         "lengths": token_lengths.select(lengths, task.kind),
         "files": [
-            # Only ids of RACE depend on the folder of a file.
+            # Only RACE's ids depend on the folder of a file.
             [
                 race.level_from_path(path) if task.name == "race" else "",
                 os.path.basename(path),
@@ -333,9 +333,9 @@ def _sha256(content: bytes) -> str:
 
 
 def _check_ids(examples: Sequence[Any], paths: Sequence[str]) -> None:
-    """Raises `UserError` unless there are examples, each with an id of its own."""
+    """Raises `UserError` unless there are examples, with unique ids."""
     place = paths[0] if len(paths) == 1 else os.path.dirname(paths[0])
-    require(bool(examples), f"{place} has no examples. Give a file with at least one.")
+    require(bool(examples), f"{place} has no examples. Use a file with at least one.")
     name, count = Counter(example.id for example in examples).most_common(1)[0]
-    problem = f"the id {name!r} is there {count} times, but predictions are kept by id."
+    problem = f"the id {name!r} occurs {count} times, but predictions are kept by id."
     require(count == 1, f"{place}: {problem}")

@@ -15,14 +15,14 @@ from albert_tf.records import input_pipeline, manifest
 
 RECORDS = "records.tfrecord"
 EXAMPLES = "examples.jsonl"
-# Tasks without data to train on, and the task whose model predicts them.
+# Tasks without training data, and the task whose model predicts them.
 _MODEL_OF = {"ax": "mnli"}
 
 
 class TaskDataset(NamedTuple):
-    """A task dataset: its folder, its manifest, its task and the objects of examples.jsonl.
+    """A task dataset: its folder, its manifest, its task and the objects in examples.jsonl.
 
-    `origin` says from which files it was made, where that is known (see `data_record`).
+    `origin` says from which files it was made, if known (see `data_record`).
     """
 
     path: str
@@ -49,12 +49,12 @@ class TaskDataset(NamedTuple):
         return self.task.kind.learn.choose_best_by(self.task, self.examples)
 
     def read_arrays(self) -> dict[str, Any]:
-        """Reads what decoding needs besides the outputs of the model."""
+        """Reads the arrays that decoding needs in addition to the model's outputs."""
         names = self.task.kind.data.files
         return {name: qa_windows.read(os.path.join(self.path, name)) for name in names}
 
     def read_vectors(self) -> Any:
-        """Returns the vectors of a teacher, [N, W], to train on; None without one."""
+        """Returns a teacher's embeddings, [N, W], for training; None without a teacher."""
         path = os.path.join(self.path, qa_windows.VECTORS)
         return qa_windows.read(path).vectors if tf.io.gfile.exists(path) else None
 
@@ -64,23 +64,21 @@ class TaskDataset(NamedTuple):
 
 
 def read(path: str) -> TaskDataset:
-    """Reads a task dataset; `UserError` if the folder is none, or has no example."""
+    """Reads a task dataset; `UserError` if the folder is not one, or has no examples."""
     path = path.rstrip("/")
     contents = manifest.read(path)
     header = contents["settings"]
     if "task" not in header:
-        raise UserError(
-            f"{path} holds no records of a task. Make them with create_finetuning_data."
-        )
-    remedy = f"Remove {path}: it is made anew from the files of the task."
-    if contents["files"].get(RECORDS):  # else it has no examples
+        raise UserError(f"{path} holds no task records. Create them with create_finetuning_data.")
+    remedy = f"Remove {path}: it will be created again from the task's files."
+    if contents["files"].get(RECORDS):  # otherwise it has no examples
         records = os.path.join(path, RECORDS)
         require(tf.io.gfile.exists(records), f"there is no file {records}. {remedy}")
         manifest.check_size(records, contents, remedy)
     files.check_hashes(path)
     examples = read_examples(path)
     if not examples or not contents["files"].get(RECORDS):
-        raise UserError(f"{path} has no examples. Give a file with at least one.")
+        raise UserError(f"{path} has no examples. Use a file with at least one.")
     return TaskDataset(path, contents, task_table.from_header(header), examples)
 
 
@@ -88,10 +86,10 @@ def read_examples(path: str) -> list[dict[str, Any]]:
     """Reads the examples, with their labels; `UserError` if the file is missing or damaged."""
     content = files.read_bytes(file := os.path.join(path, EXAMPLES), "examples")
     try:
-        # Not splitlines: a question may hold a line separator of Unicode.
+        # Not splitlines: a question may hold a Unicode line separator.
         examples = [json.loads(line) for line in content.decode().split("\n") if line]
         if not all(isinstance(x, dict) and isinstance(x.get("id"), str) for x in examples):
-            raise ValueError("a line is no example with an id")
+            raise ValueError("a line is not an example with an id")
         return examples
     except (ValueError, RecursionError) as error:
         raise UserError(
@@ -100,24 +98,24 @@ def read_examples(path: str) -> list[dict[str, Any]]:
 
 
 def damaged_error(dataset: TaskDataset, error: Exception | str) -> Exception:
-    """The user's error for records that cannot be read, or `error` if that is of something else."""
+    """Returns a `UserError` for records that cannot be read, or `error` if it has another cause."""
     if isinstance(error, Exception) and not input_pipeline.is_damage(error):
         return error
     reason = str(error).strip().splitlines()[0].rpartition("}} ")[-1]
     return UserError(
-        f"{dataset.records} is truncated or corrupt ({reason}). Remove {dataset.path}: it is made "
-        "anew from the files of the task."
+        f"{dataset.records} is truncated or corrupt ({reason}). Remove {dataset.path}: it will be "
+        "created again from the task's files."
     )
 
 
 def check_task(own: Task, task: Task) -> None:
     """Raises `UserError` unless a model of a task can predict data of the task `own`."""
-    # The model of another task would predict nothing meaningful, though both have labels 0 and 1.
+    # Another task's model would predict nothing meaningful, even if both have labels 0 and 1.
     is_other = task.name not in (own.name, _MODEL_OF.get(own.name))
     if is_other or (own.kind, own.labels) != (task.kind, task.labels):
         raise UserError(
-            f"the data are of {_describe(own)}, the model of {_describe(task)}. "
-            "Take data of the same task, with the same labels."
+            f"the data are for {_describe(own)}, the model is for {_describe(task)}. "
+            "Use data for the same task, with the same labels."
         )
 
 

@@ -1,4 +1,4 @@
-"""The arguments of programs that name a task and its data."""
+"""The arguments of programs that need a task and its data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ SPLITS = ("train", "dev", "dev_mismatched", "test", "test_mismatched")
 
 @dataclass(frozen=True, kw_only=True)
 class DataArguments:
-    """The arguments of programs that name a task and its data; see `task_cache.make_task`."""
+    """The arguments that describe a task and its data; see `task_cache.make_task`."""
 
     task: str = setting(f"{', '.join(task_table.TASKS)} or own", task_table.OWN)
     source: DataSource = field(default_factory=DataSource)
@@ -32,10 +32,10 @@ class DataArguments:
         return bool(self.labels) or kind is None or not kind.data.reads_labels
 
     def holds_out(self, paths: Mapping[str, str | None]) -> bool:
-        """Whether dev is a tenth of the train file, the only one of a table of the user's own.
+        """Whether dev is a tenth of the train file, if the user's own task has no other file.
 
-        `paths` are {split: its file, if the user names it}. With --simcse or a teacher train has no
-        pairs, which dev needs.
+        `paths` is {split: the user's file for it}. With --simcse or a teacher, train has no pairs,
+        which dev needs.
         """
         columns, kind = self.source.columns, task_table.KINDS.get(self.kind)
         lacks_pairs = kind and kind.answer.gives_vectors and not columns.second_text
@@ -43,7 +43,7 @@ class DataArguments:
         return self.task == task_table.OWN and paths["train"] is not None and not others
 
     def locate(self, task: Task, split: str, paths: Mapping[str, str | None]) -> TaskSplit:
-        """Returns a split; `paths` as of `holds_out`."""
+        """Returns a split; `paths` as in `holds_out`."""
         holds_out = split != "test" and self.holds_out(paths)
         return TaskSplit(
             task=task,

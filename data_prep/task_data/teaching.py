@@ -1,4 +1,4 @@
-"""What a teacher says of examples: asked once, kept in the cache, and added to the records."""
+"""A teacher's answers to examples: computed once, kept in the cache, added to the records."""
 
 import hashlib
 import io
@@ -17,18 +17,18 @@ from albert_tf.kinds.base import Example, Records, Task, Teacher
 from albert_tf.kinds.tables import task_rows
 from albert_tf.records import features
 
-_PIECE = 1024  # examples that are answered, and kept, at once
+_PIECE = 1024  # examples that are answered and stored at once
 
 
 def check(teacher: Teacher, task: Task) -> None:
-    """Raises `UserError` unless the teacher can answer examples of a task."""
+    """Raises `UserError` unless the teacher can answer a task's examples."""
     name, kind, own = f"--teacher: {teacher.source}", task.kind, teacher.task
     require(
         kind.learn.has_teacher,
-        f"--teacher is not for {kind}: the outputs of a model are of its own tokens, and there the "
-        "tokens of the two may differ. Leave it out.",
+        f"--teacher is not for {kind}: a model's outputs are for its own tokens, which may differ "
+        "between the two models. Leave it out.",
     )
-    require(own.kind == kind, f"{name} is of {own.kind}, but the task of {kind}. Name another.")
+    require(own.kind == kind, f"{name} is for {own.kind}, but the task is {kind}. Use another one.")
     require(
         {*own.labels} == {*task.labels},
         f"{name} has the labels {task_rows.list_labels(own.labels)}, but the task has "
@@ -39,10 +39,10 @@ def check(teacher: Teacher, task: Task) -> None:
 def ask(
     teacher: Teacher, examples: Sequence[Example], labels: Sequence[str], cache_dir: str
 ) -> list[Example]:
-    """Returns the examples with the answers of a teacher, in the order of the labels.
+    """Returns the examples with a teacher's answers, in the order of the labels.
 
-    The answers to some examples are a file of the cache, whose name depends on the teacher and on
-    the texts: what is there is not asked again.
+    The cache stores answers in files whose names depend on the teacher and the texts, so they are
+    computed only once.
     """
     folder = os.path.join(cache_dir, f"teacher-{teacher.identity[:16]}")
     parts = []
@@ -57,9 +57,9 @@ def ask(
             files.write_bytes(path, content.getvalue())
             done = min(begin + _PIECE, len(examples))
             logging.info(f"{teacher.source}: {done:,} of {len(examples):,} examples answered")
-        parts.append(np.load(io.BytesIO(files.read_bytes(path, "answers of a teacher"))))
+        parts.append(np.load(io.BytesIO(files.read_bytes(path, "a teacher's answers"))))
     answers = np.concatenate(parts)
-    values: Any = answers  # vectors stay arrays, for the memory
+    values: Any = answers  # embeddings stay arrays, to save memory
     if not teacher.task.kind.answer.gives_vectors:
         own = teacher.task.labels
         order = [own.index(label) for label in labels] or [0]
@@ -68,7 +68,7 @@ def ask(
 
 
 def add(records: Records, examples: Sequence[Example]) -> Records:
-    """Returns the records with the answers that the examples have, if any of them has one."""
+    """Returns the records with the examples' answers, if any example has one."""
     answered = [example.teacher is not None for example in examples]
     if not any(answered):
         return records

@@ -10,19 +10,19 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 
-PORT = 8476  # the first; further tasks of a node have the next ones
+PORT = 8476  # the first port; further tasks on a node use the next ones
 # A name with a list of numbers, such as node[01-03,07], or a plain name.
 _HOSTS = re.compile(r"([^,\[]+)(?:\[([^\]]+)\])?([^,]*)(?:,|$)")
 
 
 def make(variables: Mapping[str, str], port: int = PORT) -> dict:
-    """Returns the cluster of a job, and the place of this task in it.
+    """Returns the cluster of a job, and this task's place in it.
 
     Raises `SystemExit` outside a job, or if its nodes run different numbers of tasks.
     """
     nodes, rank = variables.get("SLURM_JOB_NODELIST"), variables.get("SLURM_PROCID")
     if not nodes or rank is None:
-        sys.exit("tf_config: no SLURM_JOB_NODELIST and SLURM_PROCID here. Call it by srun.")
+        sys.exit("tf_config: there is no SLURM_JOB_NODELIST and SLURM_PROCID. Run it with srun.")
     hosts = [*expand(nodes)]
     number, rest = divmod(int(variables["SLURM_NTASKS"]), len(hosts))
     if rest:

@@ -1,4 +1,4 @@
-"""Predicts texts with Beam's RunInference: a handler that loads the model once a worker.
+"""Predicts texts with Beam's RunInference: a handler that loads the model once per worker.
 
 python examples/engines/beam_inference.py models/sentiment texts.txt answers
 """

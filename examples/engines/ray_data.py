@@ -1,4 +1,4 @@
-"""Predicts texts with Ray Data: a model for each worker, batches of texts to their answers.
+"""Predicts texts with Ray Data: one model per worker, from batches of texts to answers.
 
 python examples/engines/ray_data.py models/sentiment texts.txt answers
 """
@@ -11,7 +11,7 @@ import ray
 
 
 class Answers:
-    """A worker: it loads the model once."""
+    """A worker, which loads the model once."""
 
     def __init__(self, model: str) -> None:
         from albert_tf.export.export_config import SourceConfig
@@ -27,7 +27,7 @@ class Answers:
 def main(model: str, texts: str, output: str) -> None:
     ray.data.DataContext.get_current().execution_options.preserve_order = True
     rows = ray.data.read_text(texts)
-    # With all cores for workers none is left to read the texts.
+    # If workers used all cores, none would be left to read the texts.
     options = {"batch_size": 256, "concurrency": 2, "num_cpus": 0.5}
     rows.map_batches(Answers, fn_constructor_args=(model,), **options).write_json(output)
 

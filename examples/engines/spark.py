@@ -1,4 +1,4 @@
-"""Predicts texts with Spark: a column of texts to a column of answers.
+"""Predicts texts with Spark: from a column of texts to a column of answers.
 
 python examples/engines/spark.py models/sentiment texts.txt answers
 """
@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType
 
 
 def answering(model: str) -> Callable:
-    """Returns what a worker calls once; it returns what answers a batch."""
+    """Returns a function that each worker calls once, and that returns the batch function."""
 
     def make() -> Callable[[np.ndarray], np.ndarray]:
         from albert_tf.export.export_config import SourceConfig

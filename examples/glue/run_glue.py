@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Fine-tunes on the tasks of GLUE with the programs of bin/, with several seeds; makes their table.
+"""Fine-tunes on the GLUE tasks with several seeds, using the programs in bin/; writes a table.
 
     .venv/bin/python examples/glue/run_glue.py --data_dir=glue --init_checkpoint=albert_base \\
         --output_dir=glue_suite --seeds 1 2 3 --dry_run
 
-Further flags go to each bin/run_finetuning. A command that has ended well is not run again, and one
-that was interrupted resumes. --dry_run prints the commands that are left.
+Further flags go to each bin/run_finetuning. A successful command is not run again, and an
+interrupted one resumes. --dry_run prints the remaining commands.
 """
 
 import argparse
@@ -22,22 +22,22 @@ from albert_tf.errors import UserError, require
 from albert_tf.run_files import SplitMetrics
 
 BIN = Path(__file__).resolve().parents[2] / "bin"
-# {task: its folder in --data_dir}, in the order of the leaderboard; AX is not in its average.
+# {task: its folder in --data_dir}, in the order of the leaderboard; AX is not in the average.
 FOLDERS = {"cola": "CoLA", "sst-2": "SST-2", "mrpc": "MRPC", "sts-b": "STS-B", "qqp": "QQP"}
 FOLDERS |= {"mnli": "MNLI", "qnli": "QNLI", "rte": "RTE", "wnli": "WNLI"}
 HALVES = {"mnli": ("", "_mismatched")}
-# Tasks that the paper starts from a model of MNLI (section 4.1), where there is one.
+# Tasks that start from an MNLI model in the paper (section 4.1), if there is one.
 FROM_MNLI = ("mrpc", "sts-b", "rte")
-# The metric that selects the seed; of other tasks the accuracy.
+# The metric that selects the seed; for other tasks, accuracy.
 BEST_BY = {"cola": "matthews", "sts-b": "pearson"}
 
 
 class Suite(NamedTuple):
-    """What is run: `flags` are those of each bin/run_finetuning.
+    """What is run; `flags` are passed to each bin/run_finetuning.
 
     Attributes:
-        init_checkpoint: that the tasks start from; None: new weights.
-        mnli_checkpoint: a model of MNLI, in place of the one that is trained.
+        init_checkpoint: the start of all tasks; None: new weights.
+        mnli_checkpoint: an MNLI model to use instead of training one.
     """
 
     data_dir: Path
@@ -49,7 +49,7 @@ class Suite(NamedTuple):
     is_dry: bool = False
 
     def list_tasks(self, named: Sequence[str]) -> list[str]:
-        """Returns the tasks that --data_dir has, or those of them that are named."""
+        """Returns the tasks in --data_dir, or the given ones among them."""
         chosen = [name for name in FOLDERS if name in named or not named]
         tasks = [name for name in chosen if (self.data_dir / FOLDERS[name]).is_dir()]
         for name in chosen:
@@ -66,7 +66,7 @@ class Suite(NamedTuple):
         return (folder / ("test_matched.tsv" if task in HALVES else "test.tsv")).exists()
 
     def train(self, task: str, start: str | None) -> None:
-        """Runs a task with each seed; MNLI's best model then predicts the diagnostic, AX."""
+        """Runs a task with each seed; the best MNLI model then predicts the diagnostic set, AX."""
         common = [f"--data_dir={self.data_dir}", f"--cache_dir={self.output}/cache"]
         mode = "--mode=train,eval,predict" if self.has_test(task) else "--mode=train,eval"
         for seed in self.seeds:
@@ -81,7 +81,7 @@ class Suite(NamedTuple):
             self.run("ax", "run_finetuning", words, run / "ax_command.txt")
 
     def read_metrics(self, task: str, seed: int) -> dict[str, float]:
-        """Returns {"SPLIT METRIC": score} of a run on dev."""
+        """Returns a run's dev scores, {"SPLIT METRIC": score}."""
         scores = {}
         for half in HALVES.get(task, ("",)):
             path = self.find_run(task, seed) / f"metrics-dev{half}.json"
@@ -90,14 +90,14 @@ class Suite(NamedTuple):
         return scores
 
     def find_best(self, task: str) -> int:
-        """Returns the seed that is best on dev; the first one if nothing was run yet."""
+        """Returns the best seed on dev, or the first one if nothing was run yet."""
         name = f"dev {BEST_BY.get(task, 'accuracy')}"
         ended = [x for x in self.seeds if (self.find_run(task, x) / "metrics-dev.json").exists()]
         scores = {seed: self.read_metrics(task, seed)[name] for seed in ended}
         return max(scores, key=lambda seed: scores[seed]) if scores else self.seeds[0]
 
     def run(self, name: str, program: str, words: Sequence[str], done: Path | None = None) -> None:
-        """Runs a program, unless the file `done` says that the same command has ended well."""
+        """Runs a program, unless the file `done` says that the same command has succeeded."""
         text = shlex.join([f"bin/{program}", *words])
         if done and done.exists() and done.read_text() == text:
             return
@@ -116,11 +116,11 @@ class Suite(NamedTuple):
             done.write_text(text)
 
     def submit(self, tasks: Sequence[str], *, averages: bool) -> None:
-        """Makes the leaderboard's archive of the best seeds, or of the averages of all seeds."""
+        """Creates the leaderboard's archive from the best seeds, or averages over all seeds."""
         files = []
         for task, name in self.list_tests(tasks):
             path = self.find_run(task, self.find_best(task)) / name
-            if averages and not name.endswith("-ax.json"):  # of which there is one
+            if averages and not name.endswith("-ax.json"):  # there is only one
                 seeds = ",".join(f"{self.find_run(task, seed)}/{name}" for seed in self.seeds)
                 path = self.output / task / name
                 words = [f"--predictions={seeds}", f"--output={path}"]
@@ -131,7 +131,7 @@ class Suite(NamedTuple):
             self.run("submission", "score", ["submission", *words])
 
     def list_tests(self, tasks: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Yields the task of each predictions file of a test set, and its name."""
+        """Yields the task and the name of each predictions file for a test set."""
         for task in tasks:
             for half in HALVES.get(task, ("",)) if self.has_test(task) else ():
                 yield task, f"predictions-test{half}.json"
@@ -156,7 +156,7 @@ class Suite(NamedTuple):
 
 
 def describe_average(scores: Mapping[str, Mapping[str, float]]) -> str:
-    """Returns the leaderboard's average x 100: over tasks, of the mean of each task's metrics."""
+    """Returns the leaderboard's average x 100: the mean over tasks of each task's mean metric."""
     mean = 100 * statistics.fmean(statistics.fmean(x.values()) for x in scores.values())
     missing = [task for task in FOLDERS if task not in scores]
     without = f" without {', '.join(missing)}" if missing else ""
@@ -181,16 +181,16 @@ def main() -> str | None:
     summary = str(__doc__).partition("\n")[0]
     parser = argparse.ArgumentParser(description=summary, allow_abbrev=False)
     for name, text in {
-        "data_dir": "folder into which GLUE was unpacked",
+        "data_dir": "folder with the unpacked GLUE",
         "output_dir": "folder of the runs, the table and the submission",
         "init_checkpoint": "weights to start from",
-        "mnli_checkpoint": "a model of MNLI, in place of the one that is trained",
+        "mnli_checkpoint": "MNLI model to use instead of training one",
     }.items():
         parser.add_argument(f"--{name}", required=name in ("data_dir", "output_dir"), help=text)
     parser.add_argument("--tasks", nargs="+", choices=FOLDERS, default=[], help="default: all")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="default: 1")
     parser.add_argument("--average", action="store_true", help="submit averages over the seeds")
-    parser.add_argument("--dry_run", action="store_true", help="print the commands that are left")
+    parser.add_argument("--dry_run", action="store_true", help="print the remaining commands")
     given, flags = parser.parse_known_args()
     suite = Suite(
         Path(given.data_dir),

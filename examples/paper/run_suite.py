@@ -4,8 +4,8 @@
     .venv/bin/python examples/paper/run_suite.py --suite=examples/paper/suites/sharing.json \\
         --data_dir=data --output_dir=work --dry_run
 
-What has its numbers in --results_dir is not run again. --dry_run prints the commands that are left.
-Without --data_dir it writes the report of the numbers that are there.
+Runs with numbers in --results_dir are not repeated. --dry_run prints the remaining commands.
+Without --data_dir, it writes the report for the existing numbers.
 """
 
 import argparse
@@ -60,12 +60,12 @@ class Command(NamedTuple):
 class Stage(NamedTuple):
     name: str
     commands: list[Command]
-    read: Callable[[list[float]], dict[str, Any]]  # numbers, given the CPU seconds of each
-    settings: Any = None  # what decides on the weights
+    read: Callable[[list[float]], dict[str, Any]]  # CPU seconds of each command -> numbers
+    settings: Any = None  # what the weights depend on
 
 
 class Suite:
-    """A suite, and where its files are; `data_dir` is None where there is no data."""
+    """A suite, and where its files are; `data_dir` is None without data."""
 
     def __init__(self, path: str, data_dir: str | None, output: str, results: str | None):
         values = read(path)
@@ -76,10 +76,10 @@ class Suite:
         self.results = Path(results or f"{output}/results", self.name)
         for name in (self.of.baseline, *map(self.find_source, self.of.variants)):
             require(name in (None, *self.of.variants), f"{path}: {name!r} is not a variant.")
-        _ = [self.make_config(name, 0) for name in self.of.variants]  # refuses bad values
+        _ = [self.make_config(name, 0) for name in self.of.variants]  # raises for bad values
 
     def find_source(self, variant: str) -> str | None:
-        """Returns the variant that it starts from."""
+        """Returns the variant that a variant starts from."""
         found = self.of.variants.get(variant, {})
         return found.get("grow_from") or found.get("continue_from")
 
@@ -107,7 +107,7 @@ class Suite:
     def make_records(
         self, config: PretrainConfig, changes: Mapping[str, Any]
     ) -> tuple[list[Command], str]:
-        """Returns the commands that make the records of a config, and their folder."""
+        """Returns the commands that create the records of a config, and their folder."""
         fields = ("max_seq_length", "max_predictions_per_seq", "sentence_task")
         values = {name: getattr(config, name) for name in fields} | {**self.of.records, **changes}
         values["input"] = self.find_inputs(values.pop("input_files"))
@@ -124,7 +124,7 @@ class Suite:
         return commands, folder
 
     def make_stages(self, variant: str, seed: int) -> Iterator[Stage]:
-        """Yields the stages of a run in their order."""
+        """Yields the stages of a run in order."""
         of, folder = self.of, self.find_folder(variant, seed)
         config, values = self.make_config(variant, seed), self.list_values(variant, seed)
         changes = of.variants[variant].get("records", {})
@@ -133,7 +133,7 @@ class Suite:
         parameters = {PARAMETERS: costs.count_trained_parameters(config)}
         settings = [values.copy(), {**of.records, **changes}]
         if not of.trains:
-            # One example to evaluate: of all, it takes longer than the updates.
+            # One example to evaluate: evaluating all takes longer than the updates.
             values |= {"num_warmup_steps": 1, "steps_per_loop": 10, "eval_steps": 0}
             values |= {"eval_batch_size": 1, "max_eval_examples": 1}
             for steps in of.rate_steps:
@@ -143,7 +143,7 @@ class Suite:
             few, many = of.rate_steps
 
             def read_rate(seconds: list[float]) -> dict[str, Any]:
-                shutil.rmtree(folder)  # checkpoints that nobody needs
+                shutil.rmtree(folder)  # unneeded checkpoints
                 return {**parameters, UPDATE: (seconds[-1] - seconds[-2]) / (many - few)}
 
             yield Stage("rate", made, read_rate, settings)
@@ -161,7 +161,7 @@ class Suite:
             records = read_log(os.path.join(folder, PRETRAINING), METRICS_LOG)
             found = [x for x in records if any(k.startswith("eval_") for k in x)]
             curve = [{k.removeprefix("eval_"): v for k, v in x.items()} for x in found]
-            # What a stopped process used is not known.
+            # The CPU time of a stopped process is unknown.
             rate = {} if is_resumed else {UPDATE: seconds[-1] / updates}
             return {**parameters, "updates": updates, **rate, "curve": curve}
 
@@ -184,22 +184,22 @@ class Suite:
             yield Stage(PAIRS, [command], lambda _: {PAIRS: read(output)[PAIRS]["accuracy"]})
 
     def read_results(self, variant: str, seed: int) -> dict[str, dict[str, Any]]:
-        """Returns {stage: what is known of it}."""
+        """Returns {stage: its recorded results}."""
         path = self.results / f"{name_run(variant, seed)}.json"
         return read(path)["stages"] if path.exists() else {}
 
     def list_missing(
         self, variant: str, seed: int, needs_checkpoint: bool = False
     ) -> list[tuple[str, Stage]]:
-        """Returns the stages that a run lacks, those of the run that it starts from first.
+        """Returns the missing stages of a run, after the missing stages of the run it starts from.
 
-        Without its checkpoint on this machine all are: other weights have other numbers.
+        Without its checkpoint on this machine, all are missing: other weights give other numbers.
         """
         known, stages = self.read_results(variant, seed), list(self.make_stages(variant, seed))
         missing, before = [x for x in stages if x.name not in known], []
         for stage in stages:
             was = known.get(stage.name, {}).get("settings", stage.settings)
-            text = f"{self.results}: {variant!r} has numbers of other settings. Remove them."
+            text = f"{self.results}: {variant!r} has numbers for other settings. Remove them."
             require(was == stage.settings or isinstance(was, str), text)  # older ones are hashes
         is_trained = os.path.exists(f"{self.find_checkpoint(variant, seed)}.index")
         if self.of.trains and (missing or needs_checkpoint) and not is_trained:
@@ -208,7 +208,7 @@ class Suite:
         return [*before, *((variant, stage) for stage in missing)]
 
     def run(self, is_dry: bool) -> None:
-        """Runs what is missing, the first seed of all variants first, or prints its commands."""
+        """Runs the missing stages, seed 1 of all variants first, or prints their commands."""
         plan = {
             (name, seed, stage.name): stage
             for seed, variant in itertools.product(self.of.seeds, self.of.variants)
@@ -231,7 +231,7 @@ class Suite:
             "ended": time.strftime("%Y-%m-%d", time.gmtime()),
             "machine": describe_machine(),
         }
-        # Other weights: no older number of them stays.
+        # New weights: remove all older numbers.
         others = {} if stage.name == PRETRAINING else self.read_results(variant, seed)
         content = {"variant": variant, "seed": seed, "stages": {**others, stage.name: known}}
         self.results.mkdir(parents=True, exist_ok=True)
@@ -249,12 +249,12 @@ def name_run(variant: str, seed: int) -> str:
 
 
 def run_program(command: Command, log: str) -> float:
-    """Runs a program, unless its records are there; returns its CPU seconds, or `UserError`."""
+    """Runs a program, unless its records exist; returns its CPU seconds, or `UserError`."""
     program, last = command.program, LAST_FILES.get(command.program)
     if last and os.path.exists(f"{command.flags['output_dir']}/{last}"):
         return 0.0
     os.makedirs(os.path.dirname(log), exist_ok=True)
-    before = sum(os.times()[2:4])  # of children
+    before = sum(os.times()[2:4])  # of child processes
     with open(log, "ab") as file:
         words = [sys.executable, str(BIN / program), *command.list_words()]
         done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
@@ -265,7 +265,7 @@ def run_program(command: Command, log: str) -> float:
 
 
 def describe_machine() -> str:
-    """Returns the processor, with the instructions for products: they decide how it rounds."""
+    """Returns the CPU, with the instructions for products, which affect rounding."""
     path = Path("/proc/cpuinfo")  # only Linux has it
     flags = path.read_text(encoding="utf-8").split() if path.exists() else []
     sets = [x for x in ("avx2", "avx512f", "avx512_bf16", "amx_tile") if x in flags]
@@ -283,7 +283,7 @@ def read_evaluations(outputs: Mapping[str, str]) -> dict[str, Any]:
 
 
 def estimate(*samples: Sequence[float]) -> tuple[float, float | None, int]:
-    """Returns a mean, or the difference of two (Welch's t), half of its 95 % interval, the size."""
+    """Returns a mean, or the difference of two (Welch's t), half its 95 % interval, the size."""
     mean = statistics.fmean(samples[0]) - sum(map(statistics.fmean, samples[1:]))
     size = min(map(len, samples))
     errors = [statistics.variance(x) / len(x) for x in samples] if size > 1 else []
@@ -295,7 +295,7 @@ def estimate(*samples: Sequence[float]) -> tuple[float, float | None, int]:
 
 
 def collect(suite: Suite) -> Numbers:
-    """Returns the numbers that are there; the speed of the baseline is 1."""
+    """Returns the existing numbers; the speed of the baseline is 1."""
     configs = {variant: suite.make_config(variant, 0) for variant in suite.of.variants}
     flops = {k: sum(costs.count_flops(x, x.train_batch_size)) for k, x in configs.items()}
     numbers: Numbers = {}
@@ -313,9 +313,9 @@ def collect(suite: Suite) -> Numbers:
 def make_table(
     suite: Suite, numbers: Numbers, columns: Sequence[str], first: str
 ) -> list[list[str]]:
-    """Returns the means beside those of the paper; with `first` differences from the baseline.
+    """Returns the means next to the paper's; with `first`, the differences from the baseline.
 
-    Variants that start from the same run are paired by seed: its weights differ more than they do.
+    Variants that start from the same run are paired by seed: seeds differ more than variants.
     """
     rows, base = [[first, *(x.replace("_", " ") for x in columns)]], suite.of.baseline
     for name in suite.of.variants:
@@ -351,7 +351,7 @@ def describe(column: str, samples: Sequence[Sequence[float]], is_difference: boo
 def format_number(column: str, value: float) -> str:
     formats = {PARAMETERS: f"{value / 1e6:.2f} M", "updates": f"{value:,.0f}"}
     formats |= dict.fromkeys((SPEED, FORMULA), f"{value:.2f}")
-    is_plain = column.endswith(("loss", "seconds"))  # the others are shares
+    is_plain = column.endswith(("loss", "seconds"))  # other columns are shares
     return formats.get(column, f"{value:.3f}" if is_plain else f"{100 * value:.1f}")
 
 

@@ -1,4 +1,4 @@
-"""Serves an export with Ray Serve: replicas on the machines of a Ray cluster, requests joined.
+"""Serves an export with Ray Serve: replicas on a Ray cluster, with batched requests.
 
 pip install 'ray[serve]==2.60.0'
 MODEL=models/sentiment serve run examples.serving.ray_serve:application
@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 @serve.deployment(num_replicas=2, max_ongoing_requests=64)
 class Answers:
-    """A replica: one `Predictor`, whose rows are joined to batches."""
+    """A replica: one `Predictor`, which gets rows in batches."""
 
     def __init__(self, model: str) -> None:
         from albert_tf.export.export_config import SourceConfig

@@ -2,8 +2,8 @@
 
     .venv-tpu/bin/python examples/tpu_compile/compile_step.py step.mlir v5e:2x2 report.json '{}'
 
-Runs with jax and libtpu, without TensorFlow and without a TPU. The last argument is JSON of further
-options of the topology. The report is one JSON object; too little memory is a result too. See
+Runs with jax and libtpu, without TensorFlow and without a TPU. The last argument is JSON with more
+options for the topology. The report is a JSON object; "too little memory" is also a result. See
 `compile_tpu.py`.
 """
 
@@ -34,7 +34,7 @@ from jax._src.lib.mlir import ir
 from jax.experimental import topologies
 from rewrites import draw_as_tpus, drop_copies
 
-MEMORY = {  # bytes of one device; 0 where this libtpu does not say
+MEMORY = {  # bytes on one device; 0 if this libtpu does not say
     "arguments": "argument_size_in_bytes",
     "peak": "peak_memory_in_bytes",
     "code": "generated_code_size_in_bytes",
@@ -58,8 +58,8 @@ def compile_for(module: bytes, topology: str, options: dict) -> dict:
     """Compiles for all devices of a slice, one replica on each. Returns the report."""
     try:
         slice_ = topologies.get_topology_desc(platform="tpu", topology_name=topology, **options)
-    except Exception as error:  # libtpu's own, of several kinds
-        is_unknown = "INVALID_ARGUMENT" in str(error)  # else libtpu does not run here
+    except Exception as error:  # libtpu's errors, of several classes
+        is_unknown = "INVALID_ARGUMENT" in str(error)  # otherwise libtpu does not run here
         return {"error": "topology" if is_unknown else "compile", "message": first_line(error)}
     devices, start = slice_.devices, time.time()
     try:
@@ -69,7 +69,7 @@ def compile_for(module: bytes, topology: str, options: dict) -> dict:
     seconds = time.time() - start
     sizes = all_reduces(compiled.hlo_modules()[0].to_string())
     stats = compiled.get_compiled_memory_stats()
-    analysis = compiled.cost_analysis()  # of one device; what is within a loop is counted once
+    analysis = compiled.cost_analysis()  # for one device; loop bodies count once
     return {
         "error": None,
         "device_kind": devices[0].device_kind,
@@ -94,7 +94,7 @@ def _compile(module: bytes, devices: list):
 
 
 def for_tpus(module: bytes, context: ir.Context) -> ir.Module:
-    """A module that TensorFlow lowered for a CPU, as it would have lowered it for a TPU."""
+    """Converts a module that TensorFlow lowered for a CPU to its form for a TPU."""
     context.allow_unregistered_dialects = True
     parsed = ir.Module.parse(module)
     drop_copies(parsed)
@@ -107,7 +107,7 @@ def first_line(error: Exception) -> str:
 
 
 def _failure(error: Exception, seconds: float) -> dict:
-    """Too little memory is a result: {"needed", "available"} in bytes where the compiler says."""
+    """Too little memory is a result: {"needed", "available"} in bytes, if the compiler says."""
     message = str(error)
     if "RESOURCE_EXHAUSTED" not in message and "hbm" not in message.lower():
         return {"error": "compile", "message": first_line(error)}
@@ -124,7 +124,7 @@ def _bytes(text: str) -> int:
 
 
 def all_reduces(text: str) -> list[int]:
-    """The bytes of each all-reduce of a compiled module."""
+    """The bytes of each all-reduce in a compiled module."""
     return [
         sum(
             BYTES[kind] * math.prod(int(size) for size in sizes.split(",") if size)

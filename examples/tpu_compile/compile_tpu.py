@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles the pre-training step for a TPU slice that is not there, and prints what it needs.
+"""Compiles the pre-training step for a TPU slice without having one, and prints what it needs.
 
     .venv/bin/python examples/tpu_compile/compile_tpu.py --jax_python=.venv-tpu/bin/python \\
         --topology=v5e:2x2 --config=configs/tiny_english.json --global_batch=512
@@ -28,7 +28,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--jax_python", default=".venv-tpu/bin/python")
     parser.add_argument("--topology", required=True, help="such as v5e:4x4")
     parser.add_argument("--config", help="JSON file; default: the paper's")
-    parser.add_argument("--set", action="append", default=[], help="key=value of the config")
+    parser.add_argument("--set", action="append", default=[], help="key=value for the config")
     parser.add_argument("--global_batch", type=int)
     given = parser.parse_args(words)
     config = config_io.load(PretrainConfig, given.config, given.set)
@@ -48,7 +48,7 @@ def main(words: list[str]) -> int:
 def compile_step(module: bytes, topology: chips.Topology, python: str) -> dict[str, Any]:
     """Returns the report of compile_step.py."""
     options: dict[str, Any] = {}
-    if topology.device == chips.TPUS["v4"]:  # as all jobs use it: one device a chip
+    if topology.device == chips.TPUS["v4"]:  # one device per chip, as in all jobs
         options["chip_config_name"] = "megacore"
     if topology.num_devices == topology.device.per_chip:  # by default a host has four chips
         options["chips_per_host_bounds"] = [1, 1, 1]
@@ -62,7 +62,7 @@ def compile_step(module: bytes, topology: chips.Topology, python: str) -> dict[s
 
 
 def describe(report: dict[str, Any], config: PretrainConfig, batch: int) -> list[str]:
-    """Returns the compiler's figures of one device beside those by formula."""
+    """Returns the compiler's figures for one device next to our estimates."""
     if report["error"]:
         needed, available = (f"{report[x] / GB:.2f}" for x in ("needed", "available"))
         return [f"compiled, not run: needs {needed} GB of {available} GB on each device"]
@@ -73,7 +73,7 @@ def describe(report: dict[str, Any], config: PretrainConfig, batch: int) -> list
         f"compiled, not run, for {report['device_kind']} in {report['seconds']:.0f} s",
         f"memory in use  {memory['peak'] / GB:.3f} GB; by formula {by_formula / GB:.3f} GB",
         f"program        {memory['code'] / GB:.3f} GB",
-        f"operations     {report['flops'] / TERA:.4g} TFLOP, what is in a loop counted once; "
+        f"operations     {report['flops'] / TERA:.4g} TFLOP, loop bodies counted once; "
         f"by formula {flops / TERA:.4g} TFLOP",
         f"all-reduces    {report['all_reduces']}, {report['all_reduce_bytes'] / 1e6:,.1f} MB; "
         f"by formula {all_reduced / 1e6:,.1f} MB",

@@ -5,8 +5,8 @@ import math
 from jax._src.lib.mlir import ir
 from jax._src.lib.mlir.dialects import hlo
 
-# The operation of draws whose generator TensorFlow chooses (`albert_tf/model/ops.py`). Keys come
-# from another one, Philox on every machine, and have up to four words.
+# The operation for draws whose generator TensorFlow chooses (`albert_tf/model/ops.py`). Keys come
+# from another operation, Philox on all machines, and have up to four words.
 CHOSEN = "StatelessRandomUniformV2"
 KEY_WORDS = 4
 
@@ -26,11 +26,11 @@ def _list_operations(module: ir.Module, name: str) -> list[ir.Operation]:
 def draw_as_tpus(module: ir.Module) -> None:
     """Uses the TPU's own generator where TensorFlow may choose one.
 
-    On CPUs and GPUs it chooses Philox, of a state [3] (key, two of a counter); on TPUs
-    RNG_DEFAULT, of the first two (tensorflow-tpu 2.20.0, lowered for "TPU").
+    On CPUs and GPUs it chooses Philox, with a state [3] (a key, two for a counter); on TPUs
+    RNG_DEFAULT, with the first two (tensorflow-tpu 2.20.0, lowered for "TPU").
 
     Raises:
-        ValueError: something else than keys would still be drawn by Philox.
+        ValueError: Philox would still draw something other than keys.
     """
     for operation in _list_operations(module, "stablehlo.rng_bit_generator"):
         if CHOSEN not in str(operation.location):
@@ -42,7 +42,7 @@ def draw_as_tpus(module: ir.Module) -> None:
             state = _slice(operation.operands[0], 2)
             algorithm = hlo.RngAlgorithmAttr.get("DEFAULT")
             new = hlo.RngBitGeneratorOp(state.type, bits.type, algorithm, state)
-            # The new state is not used, but there are operations that take it apart.
+            # The new state is not used, but some operations still unpack it.
             widened = hlo.concatenate([new.results[0], _slice(new.results[0], 1)], 0)
         old_state.replace_all_uses_with(widened)
         bits.replace_all_uses_with(new.results[1])
@@ -55,7 +55,7 @@ def _slice(vector: ir.Value, limit: int) -> ir.Value:
 
 
 def drop_copies(module: ir.Module) -> None:
-    """Removes the operation by which TensorFlow copies new state: StableHLO does not know it."""
+    """Removes TensorFlow's copy operation for new state, which StableHLO does not have."""
     for copy in _list_operations(module, "mhlo.copy"):
         copy.results[0].replace_all_uses_with(copy.operands[0])
         copy.erase()

@@ -1,7 +1,7 @@
-"""Applies the normalization rules that a SentencePiece model carries, inside a graph.
+"""Applies the normalization rules of a SentencePiece model inside a graph.
 
-The rules replace strings, always the longest that begins where the last one ended. Models of this
-project have none; the published ones have those of nmt_nfkc: 225,000 in a double-array trie.
+The rules replace strings, always the longest one that starts where the last one ended. Models of
+this project have no rules; the published ones have nmt_nfkc: 225,000 rules in a double-array trie.
 """
 
 from collections.abc import Callable
@@ -19,12 +19,12 @@ _HAS_LEAF, _IS_SCALED, _IS_LEAF = 1 << 8, 1 << 9, 1 << 31
 
 
 class Trie(NamedTuple):
-    """A double-array trie over the bytes of UTF-8; node 0 is its root.
+    """A double-array trie over UTF-8 bytes; node 0 is the root.
 
     Attributes:
         offsets: [number of nodes] int32; xor with the node and a byte is the node of a child,
         labels: [number of nodes] int32, if the child has this byte.
-        values: [number of nodes] int32, kind that replaces the string ending here, or -1.
+        values: [number of nodes] int32, the kind that replaces the string ending here, or -1.
     """
 
     offsets: tf.Tensor
@@ -33,9 +33,9 @@ class Trie(NamedTuple):
 
 
 def make_apply_charsmap(charsmap: bytes) -> Callable[[CodePoints], CodePoints]:
-    """Returns the function that applies the rules of a model's `precompiled_charsmap`.
+    """Returns a function that applies the rules of a model's `precompiled_charsmap`.
 
-    The new characters start where the string that they replace did.
+    The new characters start where the replaced string started.
     """
     if not charsmap:
         return lambda chars: chars
@@ -59,9 +59,9 @@ def make_apply_charsmap(charsmap: bytes) -> Callable[[CodePoints], CodePoints]:
 
 
 def _read_rules(charsmap: bytes) -> tuple[Trie, Replacements, Property, Property]:
-    """Returns the trie of the strings, and their replacements, which are the values of the trie.
+    """Returns the trie of the strings, whose values are their replacements.
 
-    Also 1 for a character with which a longer string may begin, and for one that may be its second.
+    Also 1 for each character that can start a longer string, and for each that can be its second.
     """
     size = int(np.frombuffer(charsmap, "<u4", 1)[0])
     offsets, labels, places = _read_units(np.frombuffer(charsmap, "<u4", size // 4, 4))
@@ -88,7 +88,7 @@ def _read_rules(charsmap: bytes) -> tuple[Trie, Replacements, Property, Property
 
 
 def _read_units(units: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns for each node its offset, its label, and where its replacement begins."""
+    """Returns for each node its offset, its label, and where its replacement starts."""
     units = units.astype(np.int64)
     offsets = units >> 10 << np.where(units & _IS_SCALED, 8, 0)
     leaves = (np.arange(len(units)) ^ offsets).clip(max=len(units) - 1)
@@ -110,7 +110,7 @@ def _step_trie(trie: Trie, nodes: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     more = sum(tf.cast(values >= limit, tf.int32) for limit in (0x80, 0x800, 0x10000))
     for place in range(4):
         bits = tf.bitwise.right_shift(values, tf.maximum(more - place, 0) * 6)
-        # The first byte says how many there are.
+        # The first byte says how many bytes there are.
         prefix = tf.gather([0, 0xC0, 0xE0, 0xF0], more)
         byte = tf.bitwise.bitwise_or(prefix, bits) if place == 0 else (bits % 64 + 0x80)
         parents = tf.maximum(nodes, 0)
@@ -122,9 +122,9 @@ def _step_trie(trie: Trie, nodes: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
 
 
 def _find_matches(trie: Trie, chars: CodePoints, begins: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """[N], [N]: how long the longest string is that begins at each character, and its kind.
+    """[N], [N]: the length of the longest string that starts at each character, and its kind.
 
-    Looks only where `begins` says; elsewhere the length is 1.
+    Searches only where `begins` is true; elsewhere the length is 1.
     """
 
     def extend(places, nodes, depth, lengths, kinds):
@@ -151,9 +151,9 @@ def _find_matches(trie: Trie, chars: CodePoints, begins: tf.Tensor) -> tuple[tf.
 
 
 def mark_reached(lengths: tf.Tensor) -> tf.Tensor:
-    """[N] bool: where a match begins if each begins where the last one ended.
+    """[N] bool: where matches start if each starts where the last one ended.
 
-    Doubles the jumps: log N steps reach all of them.
+    Doubles the jumps, so that log N steps reach all.
     """
     size = tf.size(lengths)
     jumps = tf.concat([tf.minimum(tf.range(size) + lengths, size), [size]], axis=0)

@@ -1,7 +1,7 @@
 """Represents texts as flat arrays of code points, with tables of properties and replacements.
 
-The Unicode of a server depends on its version. These tables do not: they are constants of the graph
-that the exporting Python makes.
+A server's Unicode version can differ. These tables cannot: they are constants of the graph, from
+the Python that exports.
 """
 
 import functools
@@ -16,7 +16,7 @@ import tensorflow as tf
 
 SPACE = ord(" ")
 _PAGE = 256
-# Stands for a masked word: no code point has this number. The tables have a page for it.
+# Represents a masked word: no code point has this number. The tables have a page for it.
 MASK = sys.maxunicode + 1
 _NUM_PAGES = sys.maxunicode // _PAGE + 2
 
@@ -27,8 +27,8 @@ class CodePoints(NamedTuple):
     Attributes:
         values: [N] int32 code points.
         rows: [N] int32 row ids: the text of each; ascending.
-        starts: [N] int32 offset in the text as given, in characters.
-        ends: [N] int32 offset after it.
+        starts: [N] int32 offset in the original text, in characters.
+        ends: [N] int32 offset after the code point.
         num_rows: B.
     """
 
@@ -40,15 +40,15 @@ class CodePoints(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """M pieces of B texts, side by side. Spans are half-open, in `text`.
+    """M tokens of B texts, concatenated. Spans are half-open, in `text`.
 
     Attributes:
         ids: [M] int32.
         rows: [M] int32, which text each belongs to.
         begins: [M] int32.
         ends: [M] int32.
-        text: N code points as the pieces spell them. Their offsets are those in the text as given;
-            of SentencePiece indices among all the code points before the model's own normalization.
+        text: N code points as the tokens spell them. Their offsets refer to the original text; for
+            SentencePiece, to all code points before the model's own normalization.
     """
 
     ids: tf.Tensor
@@ -59,7 +59,7 @@ class Pieces(NamedTuple):
 
 
 class Property(NamedTuple):
-    """An integer for each code point. Equal pages are stored once.
+    """An integer for each code point. Equal pages are stored only once.
 
     Attributes:
         pages: [number of pages] int32 index in `values` where the page of a code point begins.
@@ -79,8 +79,8 @@ class Replacements(NamedTuple):
     """Strings that replace code points.
 
     Attributes:
-        kinds: 0 for a code point that stays, else which of the K - 1 strings replaces it.
-        strings: [K, None] int32 code points; -1 for kind 0, which stands for the code point itself.
+        kinds: 0 for a code point that stays, else the index of the string that replaces it.
+        strings: [K, None] int32 code points; -1 for kind 0, which means the code point itself.
     """
 
     kinds: Property
@@ -108,7 +108,7 @@ def to_ragged(values: tf.Tensor, rows: tf.Tensor, num_rows: tf.Tensor) -> tf.Rag
 
 
 def get_row_limits(chars: CodePoints) -> tuple[tf.Tensor, tf.Tensor]:
-    """[B], [B]: index of each text's first code point, and after its last."""
+    """[B], [B]: the index of each text's first code point, and the index after its last."""
     lengths = tf.math.unsorted_segment_sum(tf.ones_like(chars.rows), chars.rows, chars.num_rows)
     ends = tf.cumsum(lengths)
     return ends - lengths, ends
@@ -120,7 +120,7 @@ def boolean_mask(chars: CodePoints, mask: tf.Tensor) -> CodePoints:
 
 
 def gather(chars: CodePoints, indices: tf.Tensor) -> CodePoints:
-    """Returns the code points at `indices`, which ascend."""
+    """Returns the code points at `indices`, in ascending order."""
     *columns, num_rows = chars
     return CodePoints._make([*(tf.gather(column, indices) for column in columns), num_rows])
 
@@ -128,7 +128,7 @@ def gather(chars: CodePoints, indices: tf.Tensor) -> CodePoints:
 def make_row_ids(lengths: tf.Tensor) -> tf.Tensor:
     """[M] row lengths -> [sum of lengths] row ids.
 
-    tf.repeat does the same in M times the largest length bytes, which one long text makes many.
+    tf.repeat needs M times the largest length in bytes, which is much if one text is long.
     """
     ends = tf.cumsum(lengths)
     total = tf.reduce_sum(lengths)
@@ -147,13 +147,13 @@ def shift_left(values: tf.Tensor, last: int | tf.Tensor) -> tf.Tensor:
 
 
 def find_next(mask: tf.Tensor) -> tf.Tensor:
-    """[N + 1]: for each index, the first one from it on where the mask is true, else N."""
+    """[N + 1]: for each index, the first index from there on where the mask is true, else N."""
     indices = tf.concat([tf.where(mask)[:, 0], [tf.size(mask, tf.int64)]], axis=0)
     return tf.cast(tf.gather(indices, _count_before(mask)), tf.int32)
 
 
 def find_previous(mask: tf.Tensor) -> tf.Tensor:
-    """[N + 1]: for each index, the last one before it where the mask is true, else -1."""
+    """[N + 1]: for each index, the last index before it where the mask is true, else -1."""
     indices = tf.concat([[tf.constant(-1, tf.int64)], tf.where(mask)[:, 0]], axis=0)
     return tf.cast(tf.gather(indices, _count_before(mask)), tf.int32)
 
@@ -163,7 +163,7 @@ def _count_before(mask: tf.Tensor) -> tf.Tensor:
 
 
 def mark_row_starts(rows: tf.Tensor) -> tf.Tensor:
-    """[N] bool: whether each is the first of its text."""
+    """[N] bool: whether each code point is the first of its text."""
     return rows != shift_right(rows, -1)
 
 
@@ -182,11 +182,11 @@ def make_property(by_character: Mapping[str, int]) -> Property:
 def make_replacements(
     strings: Mapping[str, str], kinds: Mapping[str, int] | None = None
 ) -> Replacements:
-    """Returns replacements by these strings; other characters stay.
+    """Returns replacements with these strings; other characters stay.
 
     Args:
-        strings: by character.
-        kinds: {string: kind, from 1 on}, if there are strings that replace no single character.
+        strings: {character: string}.
+        kinds: {string: kind, from 1 on}, if some strings do not replace single characters.
     """
     kinds = kinds or {string: i for i, string in enumerate(dict.fromkeys(strings.values()), 1)}
     by_character = make_property({c: kinds[string] for c, string in strings.items()})
@@ -199,9 +199,9 @@ def make_replacements(
 def replace_each(
     table: Replacements, chars: CodePoints, kinds: tf.Tensor | None = None
 ) -> tuple[CodePoints, tf.Tensor]:
-    """Replaces the code points, by default by `table.kinds`, else by the string of each kind [N].
+    """Replaces the code points by the string of each kind [N], by default of `table.kinds`.
 
-    Also returns [M], the index that each new one came from.
+    Also returns [M], the index that each new code point came from.
     """
     kinds = table.kinds.look_up(chars.values) if kinds is None else kinds
     strings = tf.gather(table.strings, kinds)
@@ -212,7 +212,7 @@ def replace_each(
 
 
 def replace_string(chars: CodePoints, string: str, value: int) -> CodePoints:
-    """Replaces a string, which does not overlap itself, by one code point."""
+    """Replaces a string that cannot overlap itself with one code point."""
     size, last = tf.size(chars.values), len(string) - 1
     columns = (chars.values, chars.rows, chars.ends)
     values, rows, ends = (tf.pad(x, [[0, last]], constant_values=-1) for x in columns)
@@ -227,9 +227,9 @@ def replace_string(chars: CodePoints, string: str, value: int) -> CodePoints:
 
 
 def split_at_masks(chars: CodePoints) -> tuple[CodePoints, tf.Tensor]:
-    """Makes each part of a text between masks a row of its own, without the masks.
+    """Makes each part of a text between masks a separate row, without the masks.
 
-    Also returns [number of masks], the row that ends at each.
+    Also returns [number of masks], the row that ends at each mask.
     """
     is_mask = chars.values == MASK
     rows = chars.rows + tf.cumsum(tf.cast(is_mask, tf.int32), exclusive=True)
@@ -241,11 +241,11 @@ def split_at_masks(chars: CodePoints) -> tuple[CodePoints, tf.Tensor]:
 def join_at_masks(
     ids: tf.Tensor, rows: tf.Tensor, closed: tf.Tensor, mask_id: int, num_texts: tf.Tensor
 ) -> tf.RaggedTensor:
-    """Returns [B, None] ids of texts from those of the rows of `split_at_masks`, which are [M]."""
+    """Returns the ids of texts, [B, None], from the ids of `split_at_masks`' rows, [M]."""
     all_ids = tf.concat([ids, tf.fill([tf.size(closed)], mask_id)], axis=0)
     all_rows = tf.concat([rows, closed], axis=0)
     order = tf.argsort(all_rows, stable=True)
-    # A row belongs to the text with as many masks less before it.
+    # Each mask before a row makes one more row than texts.
     before = tf.searchsorted(closed, all_rows, out_type=tf.int32)
     return to_ragged(tf.gather(all_ids, order), tf.gather(all_rows - before, order), num_texts)
 

@@ -17,21 +17,21 @@ from albert_tf.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
 from albert_tf.tokenizers.tokenization import MASK, Tokenizer, WordPieceConfig
 from albert_tf.tokenizers.wordpiece_tokenizer import LONGEST_WORD, WordPieceTokenizer
 
-# Ids, and the begins and ends of their spans: [B, None] int32 each.
+# Ids, and the starts and ends of their spans: [B, None] int32 each.
 Encoded = tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]
 
 
 class GraphTokenizer(NamedTuple):
-    """Functions for a graph. Their tables are constants of it: there are no files.
+    """Functions for a graph. Their tables are constants in it: there are no files.
 
-    Texts are [B] strings of UTF-8; invalid bytes become U+FFFD, as in `errors="replace"`.
+    Texts are [B] UTF-8 strings; invalid bytes become U+FFFD, as in `errors="replace"`.
 
     Attributes:
         vocabulary: the tokenizer in Python.
-        tokenize: texts -> [B, None] int32 ids, those of `Tokenizer.encode_batch`.
-        tokenize_with_offsets: texts -> ids, begins and ends in the text as given, in characters:
-            those of `Tokenizer.encode_batch_with_offsets`.
-        tokenize_with_masks: texts in which [MASK] stands for a piece -> ids, those of
+        tokenize: texts -> [B, None] int32 ids, as from `Tokenizer.encode_batch`.
+        tokenize_with_offsets: texts -> ids, and character offsets in the original text (start and
+            end), as from `Tokenizer.encode_batch_with_offsets`.
+        tokenize_with_masks: texts in which [MASK] replaces tokens -> ids, as from
             `Tokenizer.encode_with_masks`.
     """
 
@@ -44,8 +44,8 @@ class GraphTokenizer(NamedTuple):
 def make_tokenizer(tokenizer: Tokenizer) -> GraphTokenizer:
     """Returns the functions of a vocabulary.
 
-    Raises `UserError` for a list of symbols, or a SentencePiece model with a setting that a graph
-    does not support.
+    Raises `UserError` for a list of symbols, or a SentencePiece model with a setting that graphs do
+    not support.
     """
     vocabulary_uses.check(vocabulary_uses.GRAPH, tokenizer)
     functions: tuple[Callable, ...]
@@ -57,7 +57,7 @@ def make_tokenizer(tokenizer: Tokenizer) -> GraphTokenizer:
         functions = _make_wordpiece_functions(
             tokenizer.backend, tokenizer.config, tokenizer.mask_id
         )
-    # One graph of each, however often it is used.
+    # One graph for each, however often it is used.
     signature = [tf.TensorSpec([None], tf.string)]
     traced = [tf.function(f, input_signature=signature, autograph=False) for f in functions]
     return GraphTokenizer(tokenizer, *traced)
@@ -104,7 +104,7 @@ def _make_wordpiece_functions(
 ) -> tuple[Callable, ...]:
     longest = LONGEST_WORD[config.compat]
     keeps = config.keep_accents
-    # The library takes characters apart where it drops accents.
+    # The library decomposes characters when it drops accents.
     drops = config.lower_case if keeps is None else not keeps
     pretokenize = wordpiece_ops.make_pretokenize(backend, longest, reorders=drops)
     find_pieces = wordpiece_ops.make_tokenize(backend.pieces, longest)

@@ -13,7 +13,7 @@ from albert_tf.tokenizers import normalization
 from albert_tf.tokenizers.tokenization import TokenizerConfig
 
 _SIGMA, _FINAL_SIGMA, _OTHER_SIGMA = map(ord, "Σςσ")
-# Kinds of neighbours, which decide the lower form of a sigma.
+# Kinds of adjacent characters, which decide the lower-case form of a sigma.
 _CASED, _IGNORED = 1, 2
 
 Normalize = Callable[[CodePoints], CodePoints]
@@ -21,7 +21,7 @@ Normalize = Callable[[CodePoints], CodePoints]
 
 def make_normalize(config: TokenizerConfig) -> Normalize:
     """Returns the graph version of `albert_tf.tokenizers.normalization.normalize_with_origin`."""
-    # Letters are lowered after they are composed, or at once.
+    # Letters are lower-cased after composition, or directly.
     _, composes = normalization.get_forms(config)
     table = _get_replacements(config, lowers=config.lower_case and not composes)
     lower_table = _make_replacements(_lower) if config.lower_case and composes else None
@@ -67,20 +67,20 @@ def _get_replacements(config: TokenizerConfig, lowers: bool) -> Replacements:
 
 @functools.cache
 def _make_replacements(change: Callable[[str], str]) -> Replacements:
-    """Returns replacements of each character by what the function makes of it."""
+    """Returns replacements of each character by the function's result for it."""
     return code_points.make_replacements(
         {c: new for c in code_points.list_assigned() if (new := change(c)) != c}
     )
 
 
 def _lower(text: str) -> str:
-    """Lowers all but sigmas, whose lower form depends on their neighbours."""
+    """Lower-cases everything but sigmas, whose form depends on adjacent characters."""
     return "Σ".join(part.lower() for part in text.split("Σ"))
 
 
 @functools.cache
 def _get_marks() -> Property:
-    """1 for a mark, which combines with the character before it."""
+    """1 for marks, which combine with the character before them."""
     marks = (
         c
         for c in code_points.list_assigned()
@@ -91,7 +91,7 @@ def _get_marks() -> Property:
 
 @functools.cache
 def _get_sigma_contexts() -> Property:
-    """How each character changes the sigma after it in `str.lower`: `_CASED` or `_IGNORED`."""
+    """How each character affects a sigma after it in `str.lower`: `_CASED` or `_IGNORED`."""
     kinds = {}
     for c in code_points.list_assigned():
         if (c + "Σ").lower()[-1] == "ς":
@@ -102,7 +102,7 @@ def _get_sigma_contexts() -> Property:
 
 
 def _collapse_spaces(chars: CodePoints) -> CodePoints:
-    """Collapses white space to one space between words, and none around the text."""
+    """Collapses white space to one space between words, and removes it around the text."""
     words = code_points.boolean_mask(chars, get_spaces().look_up(chars.values) == 0)
     ends = code_points.shift_right(words.ends, 0)
     is_after_space = (words.starts > ends) & ~code_points.mark_row_starts(words.rows)
@@ -123,7 +123,7 @@ def get_spaces() -> Property:
 
 
 def _compute_clusters(chars: CodePoints, joins: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """[N], [N]: the offsets of the cluster that each character is joined to."""
+    """[N], [N]: the offsets of the cluster that each character belongs to."""
     clusters = tf.cumsum(tf.cast(~joins, tf.int32)) - 1
     heads = tf.where(~joins)[:, 0]
     tails = code_points.shift_left(heads, tf.size(joins, tf.int64)) - 1
@@ -132,7 +132,7 @@ def _compute_clusters(chars: CodePoints, joins: tf.Tensor) -> tuple[tf.Tensor, t
 
 
 def _choose_sigma_forms(neighbours: Property, chars: CodePoints) -> CodePoints:
-    """Lowers sigmas: a final one stands after a letter and not before one, `_IGNORED` aside."""
+    """Lower-cases sigmas: a final one follows a letter but precedes none, apart from `_IGNORED`."""
 
     def settle() -> tf.Tensor:
         kinds = neighbours.look_up(chars.values)

@@ -1,6 +1,6 @@
-"""Computes the offsets of SentencePiece's pieces in the text as given, and splits off digits.
+"""Computes the offsets of SentencePiece's pieces in the original text, and splits off digits.
 
-Spans are half-open. Until `map_to_text` they are indices among all normalized code points.
+Spans are half-open. Before `map_to_text`, they are indices into all normalized code points.
 """
 
 import itertools
@@ -26,15 +26,15 @@ class Spans(NamedTuple):
 def find_spans(pieces: Pieces) -> Spans:
     """Returns the spans of M pieces in normalized text.
 
-    They are without the space that a word start stands for, unless a piece is nothing else. A piece
-    that ends inside a replacement of the model's own normalizer ends after all of it.
+    They exclude the space that a word start represents, unless the piece is only a word start. A
+    piece that ends inside a replacement of the model's own normalizer ends after all of it.
     """
     text = pieces.text
     is_last = code_points.shift_left(text.rows, -1) != text.rows
     moves = (text.ends > text.starts) | is_last
     steps = tf.gather(text.ends, tf.where(moves)[:, 0])
     ends = tf.gather(steps, tf.cumsum(tf.cast(moves, tf.int32), exclusive=True))
-    # The first word start of a text stands for no character.
+    # The first word start of a text represents no character.
     ends = tf.where(code_points.mark_row_starts(text.rows), text.ends, ends)
     is_word = (tf.gather(text.values, pieces.begins) == _START) & (pieces.ends - pieces.begins > 1)
     begins = tf.gather(text.starts, pieces.begins + tf.cast(is_word, tf.int32))
@@ -42,10 +42,10 @@ def find_spans(pieces: Pieces) -> Spans:
 
 
 def make_expansions(expansions: Mapping[int, Expansion], size: int) -> tf.RaggedTensor:
-    """Returns what replaces each piece of a vocabulary of V = `size`: [V, None, 4] int32.
+    """Returns the replacements of each piece in a vocabulary of V = `size`: [V, None, 4] int32.
 
-    A piece of digits and a comma becomes several. Of each: its id, where it begins and ends in the
-    old piece, and the length of all, in characters; -1 for a piece that stays.
+    A piece of digits and a comma becomes several parts. For each part: its id, its start and end in
+    the old piece, and the length of the old piece, in characters; -1 for a piece that stays.
     """
     rows = [[(index, 0, 0, -1)] for index in range(size)]
     for index, (ids, sizes) in expansions.items():
@@ -62,9 +62,9 @@ def expand(expansions: tf.RaggedTensor, ids: tf.Tensor) -> tuple[tf.Tensor, tf.T
 
 
 def expand_spans(parts: tf.Tensor, sources: tf.Tensor, spans: Spans) -> Spans:
-    """Returns the spans of the parts of `expand`: parts of a piece's span.
+    """Returns the spans of the parts from `expand`, within the span of the old piece.
 
-    Each has all of it where the model's own rules changed the length: the parts are unknown.
+    If the model's own rules changed the length, each part gets the whole span.
     """
     begins, ends = (tf.gather(column, sources) for column in spans)
     _, part_begins, part_ends, totals = tf.unstack(parts, axis=1)
@@ -76,7 +76,7 @@ def expand_spans(parts: tf.Tensor, sources: tf.Tensor, spans: Spans) -> Spans:
 
 
 def map_to_text(spans: Spans, rows: tf.Tensor, normalized: CodePoints) -> Spans:
-    """Returns spans in the texts as given; empty for a piece that stands for no character."""
+    """Returns spans in the original texts; empty for a piece that represents no character."""
     row_begins, row_ends = code_points.get_row_limits(normalized)
     last = tf.size(normalized.values) - 1
     begins = tf.gather(normalized.starts, tf.minimum(spans.begins, last))

@@ -1,8 +1,8 @@
 """Tokenizes code points with SentencePiece in a graph, as `sentencepiece_tokenizer` does.
 
-The op is tensorflow-text's FastSentencepieceTokenize: of two segmentations with equal scores it
-takes the same one as sentencepiece 0.2.2 and later. It returns no offsets, and scores unknown
-characters by bytes where sentencepiece counts characters. So it gets a model of its own, in which
+The op is tensorflow-text's FastSentencepieceTokenize. Of two segmentations with equal scores, it
+chooses the same one as sentencepiece 0.2.2 and later. It returns no offsets, and scores unknown
+characters by bytes, where sentencepiece counts characters. So it gets a modified model in which
 every character is a piece: then the lengths of the pieces give their offsets.
 """
 
@@ -20,16 +20,16 @@ from albert_tf.tokenizers.sentencepiece_proto import NORMAL, USER_DEFINED
 from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START
 
 _START = ord(WORD_START)
-# An unknown character is as likely as the least likely piece, and this less.
+# How much worse an unknown character scores than the least likely piece.
 _UNKNOWN_PENALTY = np.float32(10)
-# Score of a user-defined piece for each byte after the first.
+# Score of a user-defined piece, per byte after the first.
 _USER_BONUS = 0.1
-# For private use, to stand for all characters that are in no piece. Noncharacters of Unicode would
-# do, but not every server writes them.
+# A private-use character that represents all characters that are in no piece. Unicode noncharacters
+# would do, but not every server writes them.
 _STRANGERS = tuple(map(chr, range(0xE000, 0xF900)))
 
-# Characters at once. The op of servers before 2.20 crashes beyond 32,767 pieces, which it counts in
-# 16 bits. No piece is shorter than a character.
+# Characters per call. Before 2.20, the op crashes beyond 32,767 pieces, which it counts in 16 bits.
+# No piece is shorter than a character.
 _MOST = 32_000
 
 _MATCHED = (NORMAL, USER_DEFINED)
@@ -38,7 +38,7 @@ _MATCHED = (NORMAL, USER_DEFINED)
 def make_normalize(model: Any) -> Callable[[CodePoints], CodePoints]:
     """Returns the model's own normalization, which turns spaces into word starts.
 
-    Offsets of the new code points are indices among the old ones.
+    Offsets of the new code points are indices of the old ones.
     """
     apply_charsmap = charsmap_ops.make_apply_charsmap(model.normalizer_spec.precompiled_charsmap)
 
@@ -54,7 +54,7 @@ def make_normalize(model: Any) -> Callable[[CodePoints], CodePoints]:
         is_last = code_points.shift_left(text.rows, -1) != text.rows
         next_starts = code_points.shift_left(text.starts, 0)
         text = text._replace(ends=tf.where(is_last, tf.gather(ends, text.rows), next_starts))
-        # The code point before the word starts that are dropped has taken their end.
+        # The code point before the dropped word starts has their end.
         return drop_last_word_starts(text)
 
     return normalize
@@ -69,7 +69,7 @@ def drop_last_word_starts(text: CodePoints) -> CodePoints:
 
 
 def _count_leading_spaces(text: CodePoints, begins: tf.Tensor) -> tf.Tensor:
-    """[B]: how many characters at the start of each text became one space each."""
+    """[B]: how many characters at the start of each text became a space."""
     size = tf.size(text.values)
     firsts, _ = code_points.get_row_limits(text)
     places = tf.range(size) - tf.gather(firsts, text.rows)
@@ -92,7 +92,7 @@ def _add_word_starts(text: CodePoints, heads: tf.Tensor) -> CodePoints:
 
 
 def make_tokenize(model: Any) -> Callable[[CodePoints], Pieces]:
-    """Returns the tokenizer of normalized text; adjacent unknown pieces are one."""
+    """Returns the tokenizer for normalized text; it merges adjacent unknown pieces."""
     complete = _complete_model(model)
     *_, stranger = letters = [
         p.piece for p in complete.pieces if len(p.piece) == 1 and p.type in _MATCHED
@@ -122,14 +122,14 @@ def make_tokenize(model: Any) -> Callable[[CodePoints], Pieces]:
 def _tokenize_in_batches(
     tokenize: Callable[[tf.Tensor], tf.RaggedTensor], text: CodePoints
 ) -> tf.Tensor:
-    """Returns the ids of all texts, from batches that the op can take.
+    """Returns the ids of all texts, in batches that the op can handle.
 
-    A longer text is divided at a word, if it has any. Its scores then add up otherwise than in
-    sentencepiece: of segmentations that are equal but for rounding, it may take another one.
+    A longer text is divided between words, if it has any. Its scores are then summed differently
+    than in sentencepiece: if segmentations differ only by rounding, it may choose another one.
     """
     size = tf.size(text.values)
     is_first = code_points.mark_row_starts(text.rows)
-    # Texts without a character are left out.
+    # Empty texts are left out.
     rows = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
     texts = code_points.find_previous(is_first)
     words = code_points.find_previous(text.values == _START)
@@ -149,7 +149,7 @@ def _tokenize_in_batches(
         ids = tokenize(code_points.encode(part)).flat_values
         return end, tf.concat([all_ids, ids], axis=0)
 
-    # No TensorArray: today's grow by an op that older servers lack.
+    # No TensorArray: it now needs an op that older servers lack.
     _, all_ids = tf.while_loop(
         lambda begin, _: begin < size,
         append_batch,
@@ -160,9 +160,9 @@ def _tokenize_in_batches(
 
 
 def _complete_model(model: Any) -> Any:
-    """Adds each character that is no piece, and last a stand-in for all that are in none.
+    """Adds each character that is not a piece, and last a stand-in for characters in no piece.
 
-    The added pieces are unknown ones, with the score that sentencepiece gives them.
+    The added pieces count as unknown, with sentencepiece's score for them.
     """
     complete = proto.ModelProto()
     complete.CopyFrom(model)
@@ -174,7 +174,7 @@ def _complete_model(model: Any) -> Any:
         if piece.type == USER_DEFINED:
             piece.score = _USER_BONUS * (len(piece.piece.encode()) - 1)
         elif piece.type != NORMAL:
-            # No text becomes such a piece: the op knows control pieces, but not all kinds.
+            # Text never becomes such a piece: the op knows control pieces, but not all kinds.
             piece.type = proto.UNKNOWN if piece.type == proto.UNKNOWN else proto.CONTROL
             continue
         matched.add(piece.piece)

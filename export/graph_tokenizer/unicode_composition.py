@@ -1,7 +1,7 @@
-"""Puts code points into canonical order and composes them, as Unicode's NFC does.
+"""Puts code points into canonical order and composes them, like Unicode's NFC.
 
-NFC composes from left to right, but a letter is made of at most three letters, or takes at most
-three marks. So a few steps over all of the text at once do the same.
+NFC composes from left to right, but a letter is composed of at most three letters, or has at most
+three marks. So a few steps over the whole text have the same result.
 """
 
 import functools
@@ -13,7 +13,7 @@ import tensorflow as tf
 from albert_tf.export.graph_tokenizer import code_points
 from albert_tf.export.graph_tokenizer.code_points import CodePoints, Property
 
-# How often a letter grows: by other letters (the three of a Korean syllable), and by marks.
+# The number of steps: joining letters (three in a Korean syllable), and joining marks.
 _BY_LETTERS, _BY_MARKS = 2, 3
 
 
@@ -21,10 +21,10 @@ class Pairs(NamedTuple):
     """Pairs of characters that compose.
 
     Attributes:
-        keys: [K] int64, first and second, ascending.
+        keys: [K] int64, first and second character, ascending.
         composed: [K] int32.
-        is_second: 1 for the second of any pair.
-        classes: canonical combining classes, 0 for characters that are no marks.
+        is_second: 1 for the second character of any pair.
+        classes: canonical combining classes, 0 for characters that are not marks.
     """
 
     keys: tf.Tensor
@@ -62,11 +62,11 @@ def compose(chars: CodePoints, sources: tf.Tensor) -> tuple[CodePoints, tf.Tenso
 
     Args:
         chars: N decomposed characters.
-        sources: [N] the index that each came from, of `code_points.replace_each`.
+        sources: [N] the index that each came from, from `code_points.replace_each`.
 
     Returns:
-        M composed characters; the index that each came from; and [J] the indices that became one
-        character with one before them.
+        M composed characters; the index that each came from; and [J] the indices that were joined
+        to a character before them.
     """
     pairs = make_pairs()
     may_change = pairs.is_second.look_up(chars.values) + pairs.classes.look_up(chars.values) > 0
@@ -78,7 +78,7 @@ def compose(chars: CodePoints, sources: tf.Tensor) -> tuple[CodePoints, tf.Tenso
 
 
 def sort_marks(chars: CodePoints, sources: tf.Tensor) -> tuple[CodePoints, tf.Tensor]:
-    """Sorts marks that follow each other by their classes."""
+    """Sorts consecutive marks by their classes."""
     classes = make_pairs().classes.look_up(chars.values)
     keys = tf.cast(_number_segments(chars, classes), tf.int64) * 256 + tf.cast(classes, tf.int64)
     order = tf.argsort(keys, stable=True)
@@ -86,7 +86,7 @@ def sort_marks(chars: CodePoints, sources: tf.Tensor) -> tuple[CodePoints, tf.Te
 
 
 def _number_segments(chars: CodePoints, classes: tf.Tensor) -> tf.Tensor:
-    """[N]: the number of the letter with its marks that each belongs to."""
+    """[N]: the number of the letter (with its marks) that each character belongs to."""
     is_first = (classes == 0) | code_points.mark_row_starts(chars.rows)
     return tf.cumsum(tf.cast(is_first, tf.int32)) - 1
 
@@ -111,7 +111,7 @@ def _compose(
 def _join_letters(pairs: Pairs, chars: CodePoints) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns indices of characters that join the letter before, its index, and the result.
 
-    No character is the second of a pair of letters and the first of another: none overlap.
+    Pairs never overlap: no character is the second of one pair and the first of another.
     """
     classes = pairs.classes.look_up(chars.values)
     are_letters = (classes == 0) & (code_points.shift_right(classes, 1) == 0)
@@ -122,7 +122,7 @@ def _join_letters(pairs: Pairs, chars: CodePoints) -> tuple[tf.Tensor, tf.Tensor
 def _join_marks(pairs: Pairs, chars: CodePoints) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """The same for the first mark of each letter that composes with it.
 
-    A mark does not pass over one of its own class.
+    A mark does not move past another mark of its class.
     """
     classes = pairs.classes.look_up(chars.values)
     segments = _number_segments(chars, classes)

@@ -11,7 +11,7 @@ from albert_tf.tokenizers.text_words import APOSTROPHES, CLITICS, IDEOGRAPH, LET
 
 
 class WordSpans(NamedTuple):
-    """N words of B texts: their text, their first character in it and the one after the last.
+    """N words of B texts: the row of the text, and the start and end offset of the word.
 
     [N] int32 each.
     """
@@ -28,13 +28,13 @@ def get_kinds() -> Property:
 
 
 def find_words(chars: CodePoints, kinds: Property) -> WordSpans:
-    """Finds the words of texts as given: a character's offset is its place in the text."""
+    """Finds the words of original texts: the offset of a character is its index."""
     kind = kinds.look_up(chars.values)
     in_run = (kind != SPACE) & (kind != IDEOGRAPH)
     same_row = chars.rows == code_points.shift_right(chars.rows, -1)
     joins = in_run & code_points.shift_right(in_run, False) & same_row  # the character before
     is_inner = _mark_inner(chars, kind, joins, in_run & (kind != MARK))
-    # A character continues a word if both are inner ones of a run.
+    # A character continues a word if it and the one before are inner ones of a run.
     continues = joins & is_inner & code_points.shift_right(is_inner, False)
     continues &= ~_mark_clitics(chars, joins, is_inner)
     begins = (kind != SPACE) & ~continues
@@ -51,7 +51,7 @@ def find_words(chars: CodePoints, kinds: Property) -> WordSpans:
 def _mark_inner(
     chars: CodePoints, kind: tf.Tensor, joins: tf.Tensor, is_letter: tf.Tensor
 ) -> tf.Tensor:
-    """[N] bool: from the first to the last letter or digit of a run, and the stop that it keeps."""
+    """[N] bool: from the first to the last letter or digit of a run, and a kept full stop."""
     size = tf.size(kind)
     place = tf.range(size)
     starts = tf.where(~joins)[:, 0]
@@ -70,7 +70,7 @@ def _mark_inner(
 
 
 def _mark_clitics(chars: CodePoints, joins: tf.Tensor, is_inner: tf.Tensor) -> tf.Tensor:
-    """[N] bool: the apostrophes of 's at the ends of words, after a word."""
+    """[N] bool: the apostrophes of 's at the ends of words."""
     is_apostrophe, is_s = (
         tf.reduce_any([chars.values == ord(c) for c in letters], axis=0)
         for letters in (APOSTROPHES, CLITICS)

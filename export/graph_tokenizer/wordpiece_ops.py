@@ -1,6 +1,6 @@
 """Tokenizes code points with WordPiece in a graph, as `wordpiece_tokenizer` does.
 
-Normalization and words come from tables of what the tokenizers library does to each character; the
+Normalization and words come from tables of how the tokenizers library treats each character; the
 op that tokenizes words is tensorflow-text's FastWordpieceTokenizeWithOffsets.
 """
 
@@ -17,18 +17,18 @@ from albert_tf.export.graph_tokenizer import code_points, unicode_composition
 from albert_tf.export.graph_tokenizer.code_points import CodePoints, Pieces, Property
 from albert_tf.tokenizers.wordpiece_tokenizer import CONTINUATION, UNK, WordPieceTokenizer
 
-# Kinds of characters: how many more words than one they make between two letters.
+# Kinds of characters: how many additional words they make between two letters.
 _SPACE, _ALONE = 1, 2
 
 
 class Words(NamedTuple):
-    """W words of B texts, side by side.
+    """W words of B texts, concatenated.
 
     Attributes:
-        strings: [W] as the vocabulary spells them.
+        strings: [W] spelled as in the vocabulary.
         lengths: [W] in characters.
         rows: [W] which text each belongs to.
-        text: all their code points, with offsets in the text as given.
+        text: all their code points, with offsets in the original text.
     """
 
     strings: tf.Tensor
@@ -40,11 +40,11 @@ class Words(NamedTuple):
 def make_pretokenize(
     tokenizer: WordPieceTokenizer, longest: int, *, reorders: bool
 ) -> Callable[[CodePoints], Words]:
-    """Returns the function that normalizes text and divides it into words.
+    """Returns a function that normalizes text and splits it into words.
 
     Args:
-        longest: a word of more characters is unknown.
-        reorders: marks are put into canonical order.
+        longest: words with more characters are unknown.
+        reorders: whether marks are put into canonical order.
     """
     table = code_points.make_replacements(_list_replacements(tokenizer))
     kinds = code_points.make_property(_classify_characters(tokenizer))
@@ -68,9 +68,9 @@ def make_pretokenize(
 
 
 def make_tokenize(pieces: Sequence[str], longest: int) -> Callable[[Words], Pieces]:
-    """Returns the function that tokenizes words."""
+    """Returns a function that tokenizes words."""
     last = {piece: i for i, piece in enumerate(pieces)}
-    # The last of equal pieces counts. No word holds a control character.
+    # The last of equal tokens counts. No word contains a control character.
     vocabulary = [p if p and last[p] == i else f"\1{i}" for i, p in enumerate(pieces)]
     with tf.init_scope():
         op = tf_text.FastWordpieceTokenizer(
@@ -98,9 +98,9 @@ def make_tokenize(pieces: Sequence[str], longest: int) -> Callable[[Words], Piec
 
 
 def find_spans(pieces: Pieces, chars: CodePoints) -> tuple[tf.Tensor, tf.Tensor]:
-    """[M], [M]: the offsets of pieces in the texts as given, `chars`.
+    """[M], [M]: the offsets of tokens in the original texts, `chars`.
 
-    Marks that follow a piece in the text belong to it, though normalization drops them.
+    Marks after a token belong to it, although normalization drops them.
     """
     begins = tf.gather(pieces.text.starts, pieces.begins)
     ends = tf.gather(pieces.text.ends, pieces.ends - 1)
@@ -114,27 +114,27 @@ def find_spans(pieces: Pieces, chars: CodePoints) -> tuple[tf.Tensor, tf.Tensor]
 
 @functools.cache
 def _get_marks() -> Property:
-    """1 for an accent, which normalization may drop."""
+    """1 for accents, which normalization may drop."""
     marks = (c for c in code_points.list_assigned() if unicodedata.category(c) == "Mn")
     return code_points.make_property(dict.fromkeys(marks, 1))
 
 
 def _list_replacements(tokenizer: WordPieceTokenizer) -> dict[str, str]:
-    """Lists how the normalization of the library changes single characters."""
+    """Lists how the library's normalization changes single characters."""
     clean = tokenizer.backend.normalizer.normalize_str
     changed = "".join(page for page in _iterate_pages() if clean(page) != page)
     return {c: string for c in changed if (string := clean(c)) != c}
 
 
 def _classify_characters(tokenizer: WordPieceTokenizer) -> dict[str, int]:
-    """Lists the characters that are white space, or words of their own."""
+    """Lists the characters that are white space, or separate words."""
     split = tokenizer.backend.pre_tokenizer.pre_tokenize_str
     dividing = "".join(page for page in _iterate_pages() if len(split(f"a{page}a")) != 1)
     return {c: kind for c in dividing if (kind := len(split(f"a{c}a")) - 1)}
 
 
 def _iterate_pages() -> Iterator[str]:
-    """Yields all characters, 128 at a time: most pages need no look at each character."""
+    """Yields all characters, 128 at a time: most pages need no check of each character."""
     rest = code_points.iterate_characters()
     while page := "".join(itertools.islice(rest, 128)):
         yield page

@@ -1,4 +1,4 @@
-"""The arguments of an export in int8, in a module without TensorFlow: --help does not wait."""
+"""The arguments of an int8 export, in a module without TensorFlow so that --help is fast."""
 
 import dataclasses
 import os
@@ -10,18 +10,18 @@ from albert_tf.train_config import FinetuneConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Int8Arguments:
-    """What is exported in int8, and when not; its fields are flags, hence the wording."""
+    """What is exported in int8, and when it is refused; the fields are flags, hence the wording."""
 
     data: DataArguments
     checkpoint: str = setting("run, folder, prefix or archive")
     which: str = which_setting()
     train_file: str | None = setting(
-        "of an own task: without --dev_file a tenth of it is dev", None
+        "your own task: without --dev_file, a tenth of this file is dev", None
     )
-    dev_file: str | None = setting("examples to score; default: those of the run", None)
-    cache_dir: str | None = setting("of records; default: beside the run", None)
+    dev_file: str | None = setting("examples to score; default: the run's", None)
+    cache_dir: str | None = setting("folder of records; default: next to the run", None)
     max_loss: float = setting(
-        "points of 100 that the score on dev may fall; more, and nothing is written", 1.0
+        "maximum drop in dev score (points of 100); if it drops more, nothing is written", 1.0
     )
     overrides: tuple[str, ...] = overrides_setting(
         FinetuneConfig, "the run's config, max_seq_length or doc_stride, say"

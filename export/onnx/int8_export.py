@@ -1,4 +1,4 @@
-"""Exports a fine-tuned model in int8, if its score on the dev set stays."""
+"""Exports a fine-tuned model in int8, if its dev score holds."""
 
 import os
 import tempfile
@@ -27,9 +27,9 @@ from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.train import eval_step
 
 GRAPH = "onnx/model_quantized.onnx"
-# The kinds that have a score, whose outputs are those of a task's head.
+# The kinds that have a score, with a task head's outputs.
 KINDS = [name for name, kind in task_table.KINDS.items() if not kind.answer.gives_vectors]
-_LENGTH = 128  # tokens of the request that is timed
+_LENGTH = 128  # tokens in the timed request
 _GRAPH_NOTE = """\
 The graph is `onnx/model_quantized.onnx`: int64 ids in, the head's outputs out, with their names in
 transformers. Quantization ranges are measured in each run, so that answers differ slightly in a
@@ -37,7 +37,7 @@ batch or with padding."""
 
 
 class EvaluatedModel(NamedTuple):
-    """What is exported, in both forms, and the dev set that it is scored on."""
+    """The exported model, in float32 and int8, and the dev set for its scores."""
 
     exported: ExportedModel
     finetuned: FinetunedModel
@@ -45,11 +45,10 @@ class EvaluatedModel(NamedTuple):
 
 
 def export(arguments: Int8Arguments, folder: str) -> str:
-    """Quantises a model and writes the folder: whole, or not at all; returns it.
+    """Quantizes a model and writes the folder, completely or not at all; returns it.
 
-    Raises `UserError` if it exists, something is wrong with the model or the data, a package is
-    missing, ONNX Runtime gives other outputs in float32, or the score falls by more than
-    `max_loss`.
+    Raises `UserError` if the folder exists, the model or the data is invalid, a package is missing,
+    ONNX Runtime gives other outputs in float32, or the score drops by more than `max_loss`.
     """
     folders.refuse_existing(folder, "--output_dir: ")
     source = read(arguments)
@@ -69,7 +68,7 @@ def export(arguments: Int8Arguments, folder: str) -> str:
 
 
 def _write(source: EvaluatedModel, graph: str, card: list[str], folder: str) -> None:
-    """Writes the graph, the files of transformers, the card and the hashes into a folder."""
+    """Writes the graph, transformers' files, the card and the hashes into a folder."""
     path = os.path.join(folder, GRAPH)
     tf.io.gfile.makedirs(os.path.dirname(path))
     files.write_bytes(path, files.read_bytes(graph, "graph"))
@@ -80,10 +79,10 @@ def _write(source: EvaluatedModel, graph: str, card: list[str], folder: str) -> 
 
 
 def export_litert(arguments: Int8Arguments, output: str, *, for_mediapipe: bool = False) -> None:
-    """Writes a model in int8 as a file for LiteRT, and its card; errors as of `export`."""
+    """Writes an int8 model as a LiteRT file, and its card; errors as in `export`."""
     source = read(arguments)
     if for_mediapipe:
-        mediapipe_tasks.check(source.exported)  # before minutes of scoring
+        mediapipe_tasks.check(source.exported)  # fails before minutes of scoring
     records = read_records(source)
     contents = [litert.convert(source.exported, x) for x in ("none", "dynamic")]
     outputs = (litert.run(x, records) for x in contents)
@@ -100,13 +99,13 @@ def export_litert(arguments: Int8Arguments, output: str, *, for_mediapipe: bool 
 
 
 def quantize(graph: str, target: str) -> str:
-    """Quantises a graph: weights once, with a scale for each column, activations in each request.
+    """Quantizes a graph: weights once, with a scale per column, activations in each request.
 
-    Returns `target`. Embeddings are int8, too.
+    Returns `target`. Embeddings are also int8.
     """
     from onnxruntime import quantization
 
-    disable(WARNING)  # it recommends what changes nothing here
+    disable(WARNING)  # its recommendation has no effect here
     try:
         quantization.quantize_dynamic(
             graph, target, per_channel=True, weight_type=quantization.QuantType.QInt8
@@ -140,13 +139,13 @@ def check_kind(model: ExportedModel) -> None:
     """Raises `UserError` if a model has no score."""
     if model.options.kind not in KINDS:
         raise UserError(
-            f"{model.source} is of kind {model.options.kind}, which has no score that int8 could "
+            f"{model.source} has the kind {model.options.kind}, which has no score that int8 could "
             f"keep. Use a model of {', '.join(KINDS)}."
         )
 
 
 def read_records(source: EvaluatedModel) -> dict[str, np.ndarray]:
-    """Returns the features of all records of dev, [N, ...] each."""
+    """Returns the features of all dev records, [N, ...] each."""
     dataset = source.dev
     spec = dataset.task.make_features(source.finetuned.config.max_seq_length)
     raw = [*input_pipeline.read([dataset.records]).as_numpy_iterator()]
@@ -154,16 +153,16 @@ def read_records(source: EvaluatedModel) -> dict[str, np.ndarray]:
 
 
 def run(source: EvaluatedModel, records: Arrays, path: str) -> dict[str, np.ndarray]:
-    """Returns the outputs of a graph for the records, each answered alone."""
+    """Returns the outputs of a graph for the records, one at a time."""
     inputs = onnx_runtime.to_inputs(source.exported, records)
     outputs = onnx_runtime.make_run_rows(path)(inputs)
     return {name: eval_step.join_outputs([x[name] for x in outputs]) for name in outputs[0]}
 
 
 def score(source: EvaluatedModel, outputs: Arrays) -> dict[str, float]:
-    """Scores outputs of the network for all records of dev; see `predictions.score`.
+    """Scores the network's outputs for all dev records; see `predictions.score`.
 
-    With the thresholds of the run.
+    Uses the run's thresholds.
     """
     task, dev = source.dev.task, source.dev
     predicted = inference.decode_outputs(source.finetuned.config, dev, outputs)
@@ -176,7 +175,7 @@ def score(source: EvaluatedModel, outputs: Arrays) -> dict[str, float]:
 
 
 def choose_metric(dev: TaskDataset) -> str:
-    """Returns the metric that must stay: not `best_f1`, which uses the best threshold of each."""
+    """Returns the metric that must hold: not `best_f1`, which uses the best threshold of each."""
     return "f1" if span.may_be_none(dev.task.kind) else dev.best_by
 
 
@@ -208,15 +207,15 @@ def _list_sections(
 def _score_both(
     arguments: Int8Arguments, source: EvaluatedModel, outputs: Iterable[Arrays]
 ) -> tuple[float, float]:
-    """Returns the scores of the float32 and of the int8 outputs for all records of dev.
+    """Returns the scores of the float32 and int8 outputs for all dev records.
 
-    Raises `UserError` if the second is lower by more than `max_loss`.
+    Raises `UserError` if the int8 score is lower by more than `max_loss`.
     """
     metric, unit = choose_metric(source.dev), 1 if source.dev.task.kind.learn.is_percent else 100
     first, second = (score(source, x)[metric] for x in outputs)
     before, after = unit * first, unit * second
     logging.info("%s on dev: %.2f in float32, %.2f in int8", metric, before, after)
-    if not before - after <= arguments.max_loss:  # NaN, too
+    if not before - after <= arguments.max_loss:  # also if NaN
         raise UserError(
             f"int8 lowers {metric} on dev from {before:.2f} to {after:.2f}, by more than "
             f"--max_loss={arguments.max_loss:g}: nothing is written. Use bin/export_saved_model "

@@ -1,11 +1,11 @@
-"""Writes a model as a folder of ONNX that optimum and transformers.js load, checked by running it.
+"""Writes a model as an ONNX folder for optimum and transformers.js, checked by running it.
 
     onnx/model.onnx         the graph of `onnx_graph`, or model.onnx (see `LAYOUTS`)
-    config.json             as of transformers, with the labels
-    tokenizer.json, ...     the vocabulary, if it has one that transformers reads
+    config.json             as in transformers, with the labels
+    tokenizer.json, ...     the vocabulary, if transformers can read it
     MODEL.md, sha256.json
 
-A graph is run and compared with the network before the folder has its name.
+The graph is run and compared with the network before the folder is renamed.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from albert_tf.train_config import SentenceVectors
 
 # {layout: the path of the graph}
 LAYOUTS = {"hub": "onnx/model.onnx", "root": "model.onnx"}
-# The class of transformers that has the head of a kind of model.
+# {kind: the transformers class with its head}
 CLASS_ENDS = {kind: end for end, known in CLASSES.items() for kind in known.kinds}
 _OPTIMUM = """\
 from optimum.onnxruntime import {auto}
@@ -42,9 +42,9 @@ const model = await pipeline("{use}", "FOLDER", {{ dtype: "fp32" }});"""
 
 
 def export(source: SourceConfig, folder: str, layout: str = "hub") -> str:
-    """Writes the folder: whole, or not at all; returns it. `layout` is a key of `LAYOUTS`.
+    """Writes the folder, completely or not at all; returns it. `layout` is a key of `LAYOUTS`.
 
-    Raises `UserError` if it exists; errors as of `export_source.read`; or the kind has no class in
+    Raises `UserError` if it exists, as `export_source.read` does, or if the kind has no class in
     transformers, a package is missing, or ONNX Runtime gives other outputs.
     """
     folders.refuse_existing(folder, "--output_dir: ")
@@ -53,8 +53,8 @@ def export(source: SourceConfig, folder: str, layout: str = "hub") -> str:
     model = export_source.choose(config, checkpoint, task, inference.run_all_layers(run_config))
     if (kind := model.options.kind) not in CLASS_ENDS:
         raise UserError(
-            f"{model.source} is of kind {kind}: transformers has no such head, so that nothing "
-            "would load its ONNX. Fine-tune with --set null_answer=null_score for one that it has."
+            f"{model.source} has the kind {kind}: transformers has no such head, so nothing "
+            "would load the ONNX folder. Fine-tune with --set null_answer=null_score instead."
         )
     onnx_runtime.require_packages()
     with folders.replacing(folder) as temporary:
@@ -80,11 +80,11 @@ def save_graph(model: ExportedModel, folder: str, name: str = LAYOUTS["hub"]) ->
 
 
 def write_config(checkpoint: ModelCheckpoint, model: ExportedModel, folder: str) -> None:
-    """Writes the config and the vocabulary of transformers, without weights."""
+    """Writes transformers' config and vocabulary, without weights."""
     kind, labels = model.options.kind, model.options.labels
     vectors = SentenceVectors(max_seq_length=model.options.run_config.max_seq_length)
     exported = dataclasses.replace(checkpoint, vectors=vectors)
-    if labels:  # which may not be the labels of the run
+    if labels:  # they may differ from the run's
         task = {"task": task_table.OWN, "kind": kind, "labels": labels}
         exported = dataclasses.replace(exported, run={**checkpoint.run, "task": task})
     values = hugging_face.make_config(exported, CLASS_ENDS[kind])

@@ -1,7 +1,7 @@
-"""Makes the ONNX graph of a model from its weights: every weight once, however often it is used.
+"""Makes a model's ONNX graph from its weights, each stored once, however often it is used.
 
-Shapes: see `albert_tf.model.layers`. The layers are nodes one after the other: in ONNX Runtime a
-loop is no faster, and what quantises or converts graphs knows no loops.
+For shapes, see `albert_tf.model.layers`. The layers are unrolled: in ONNX Runtime a loop is not
+faster, and tools that quantize or convert graphs do not support loops.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from albert_tf.model import weight_names
 from albert_tf.model.ops import LAYER_NORM_EPSILON
 from albert_tf.records import features
 
-OPSET, _IR_VERSION = 20, 9  # of 2023; the first with Gelu
+OPSET, _IR_VERSION = 20, 9  # from 2023; the first with Gelu
 _ACTIVATIONS: Mapping[str, tuple[str, dict[str, Any]] | None] = {
     "gelu": ("Gelu", {"approximate": "tanh"}),
     "gelu_erf": ("Gelu", {}),
@@ -25,19 +25,19 @@ _ACTIVATIONS: Mapping[str, tuple[str, dict[str, Any]] | None] = {
     "linear": None,
 }
 _EMBEDDINGS, _TRANSFORM = "bert/embeddings/", "cls/predictions/transform/"
-# Axes of outputs, after that of the batch.
+# Axes of outputs, after the batch axis.
 _TOKENS, _VECTORS = ["sequence"], ["sequence", "hidden"]
 
 
 class _Head(NamedTuple):
-    """What a kind adds to the encoder: {output: axes after the batch}, made by `make`."""
+    """What a kind adds to the encoder: {output: axes after the batch}, created by `make`."""
 
     make: Any
     outputs: Mapping[str, list[str]]
 
 
 def make(model: ExportedModel, inputs: Iterable[str]) -> onnx.ModelProto:
-    """Returns the graph: int64 `inputs` [B, S], of choices [B, C, S], -> those of transformers."""
+    """Returns the graph: int64 `inputs` [B, S] ([B, C, S] for choices) -> transformers' outputs."""
     head = _HEADS[_choose_head(model)]
     graph = _Graph(model)
     outputs = head.make(graph)
@@ -71,7 +71,7 @@ def _choose_head(model: ExportedModel) -> str:
 
 
 class _Graph:
-    """Nodes and constants, as they are added. Results of methods are names of tensors."""
+    """Collects nodes and constants. Methods return names of tensors."""
 
     def __init__(self, model: ExportedModel):
         self.config, self.options = model.config, model.options
@@ -85,7 +85,7 @@ class _Graph:
     def add(
         self, operation: str, *inputs: Any, outputs: list[str] | None = None, **attributes
     ) -> Any:
-        """Adds a node; inputs are names or arrays. Returns its output, or all that are named."""
+        """Adds a node; inputs are names or arrays. Returns its output, or all named outputs."""
         number = len(self.nodes)
         names = [x if isinstance(x, str) else self.keep(x) for x in inputs]
         results = outputs or [f"{operation}_{number}"]
@@ -94,7 +94,7 @@ class _Graph:
         return results if outputs else results[0]
 
     def keep(self, value: Any, name: str | None = None) -> str:
-        """Keeps a constant once; numbers without a name are called by their value."""
+        """Stores a constant once; numbers without a name are named by their value."""
         array = np.asarray(value)
         name = name or f"{array.dtype}_{'_'.join(map(str, array.reshape(-1)))}_{array.ndim}"
         self.constants.setdefault(name, array)
@@ -113,7 +113,7 @@ class _Graph:
     def add_dense(self, x: str, y: str, name: str) -> str:
         """Returns x + dense(y). The bias comes last.
 
-        Of a last sum of x ONNX Runtime makes a SkipLayerNormalization, five times slower on CPUs.
+        If x came last, ONNX Runtime would fuse a SkipLayerNormalization, five times slower on CPUs.
         """
         total = self.add("Add", x, self.add("MatMul", y, self.weight(f"{name}/kernel")))
         return self.add("Add", total, self.weight(f"{name}/bias"))
@@ -134,7 +134,7 @@ class _Graph:
         return self.add(operation, x, **attributes)
 
     def read(self, name: str) -> str:
-        """Returns an input as [B, S]; of choices [B * C, S]."""
+        """Returns an input as [B, S], or [B * C, S] for choices."""
         if not self.has_choices:
             return name
         length = self.add("Shape", name, start=2)
@@ -168,7 +168,7 @@ class _Graph:
         scope, scale = f"{block}attention_1/self/", np.float32((size // heads) ** -0.5)
         product = []
         for part, axis in (("kernel", 1), ("bias", 0)):
-            # One product in place of three; queries are scaled beforehand.
+            # One product instead of three; queries are already scaled.
             arrays = [self.weights[f"{scope}{x}/{part}"] for x in ("query", "key", "value")]
             array = np.concatenate([arrays[0] * scale, *arrays[1:]], axis)
             product.append(self.keep(array, f"{scope}query_key_value/{part}"))

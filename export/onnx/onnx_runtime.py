@@ -1,4 +1,4 @@
-"""Runs ONNX graphs in ONNX Runtime, and compares them with the network that they were made of."""
+"""Runs ONNX graphs in ONNX Runtime, and compares them with their network."""
 
 import functools
 import statistics
@@ -16,9 +16,9 @@ from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.records import features
 
 Arrays = Mapping[str, np.ndarray]
-# {our input: the input of transformers}; others keep their names.
+# {our input: transformers' input}; others keep their names.
 INPUTS = {features.INPUT_MASK: "attention_mask", features.SEGMENT_IDS: "token_type_ids"}
-# {our output: the output of transformers}; others keep their names.
+# {our output: transformers' output}; others keep their names.
 _OUTPUTS = {
     "sequence_output": "last_hidden_state",
     "pooled_output": "pooler_output",
@@ -26,9 +26,9 @@ _OUTPUTS = {
     "value": "logits",
     "masked_lm_logits": "logits",
 }
-_TOLERANCE = 1e-5  # of the largest value of an output, or of 1
-_LENGTH = 64  # of the sequences that are compared
-# A timing is the median of so many runs, of fewer if they take longer than so many seconds.
+_TOLERANCE = 1e-5  # relative to the largest value of an output, or 1
+_LENGTH = 64  # of the compared sequences
+# A timing is the median of this many runs, or of fewer if they take longer than these seconds.
 _RUNS, _SECONDS = 20, 10.0
 
 
@@ -43,26 +43,26 @@ def require_packages() -> None:
 
 
 def open_session(path: str, threads: int = 0) -> Any:
-    """Loads a graph into ONNX Runtime, for so many threads; 0: one a core."""
+    """Loads a graph into ONNX Runtime with this many threads; 0 means one per core."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    # Threads that wait actively would take the processor from everything else.
+    # Threads that wait actively would take the CPU from everything else.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     content = files.read_bytes(path, "graph")
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
 def list_inputs(model: ExportedModel) -> dict[str, str]:
-    """Returns {our name: the name of transformers} of the inputs of the graph."""
+    """Returns {our name: transformers' name} for the inputs of the graph."""
     names = [name for name in model.inputs if name != features.MASKED_LM_POSITIONS]
     return {name: INPUTS.get(name, name) for name in names}
 
 
 def to_inputs(model: ExportedModel, ids: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Returns ids under our names, [..., S], as the graph reads them."""
+    """Converts ids under our names, [..., S], to the inputs of the graph."""
     arrays = {theirs: np.asarray(ids[our]) for our, theirs in list_inputs(model).items()}
     return {
         name: x.astype(np.int64).reshape(model.shape_ids(-1, x.shape[-1]))
@@ -77,9 +77,9 @@ def run(session: Any, inputs: Arrays) -> dict[str, np.ndarray]:
 
 
 def split_rows(inputs: Arrays) -> Iterator[dict[str, np.ndarray]]:
-    """Yields each row alone and without padding: nothing else in a batch changes its int8 numbers.
+    """Yields each row alone and without padding: other rows would change its int8 numbers.
 
-    With `p_mask` it stays as long as it is: the number of answers depends on the length.
+    With `p_mask` it keeps its length: the number of answers depends on it.
     """
     mask = inputs[INPUTS[features.INPUT_MASK]]
     for row in range(len(mask)):
@@ -89,7 +89,7 @@ def split_rows(inputs: Arrays) -> Iterator[dict[str, np.ndarray]]:
 
 
 def make_run_rows(path: str, threads: int = 0) -> Callable[[Arrays], list[dict[str, np.ndarray]]]:
-    """Returns a function that answers each row alone: one by all threads, several on a core each.
+    """Returns a function that answers each row alone: one row with all threads, or one per core.
 
     A second core shortens an int8 row by a third, but costs up to half as much CPU time again.
     """
@@ -106,7 +106,7 @@ def make_run_rows(path: str, threads: int = 0) -> Callable[[Arrays], list[dict[s
 
 
 def measure_seconds(model: ExportedModel, session: Any, length: int) -> float:
-    """Returns the median seconds of a request of one sequence."""
+    """Returns the median seconds of a request with one sequence."""
     ids = dict.fromkeys(model.inputs, np.ones(model.shape_ids(1, length)))
     inputs = to_inputs(model, ids)
     seconds: list[float] = []
@@ -118,10 +118,10 @@ def measure_seconds(model: ExportedModel, session: Any, length: int) -> float:
 
 
 def check(model: ExportedModel, path: str) -> tuple[float, float]:
-    """Compares a graph in ONNX Runtime with the network, at the tokens that are not padding.
+    """Compares a graph in ONNX Runtime with the network, at all tokens except padding.
 
-    Returns the largest number of the network, and the largest difference from it. Raises
-    `UserError` if that is too large.
+    Returns the largest value of the network, and the largest difference. Raises `UserError` if the
+    difference is too large.
     """
     ids = _make_ids(model)
     outputs = run(open_session(path), to_inputs(model, ids))
@@ -135,19 +135,19 @@ def check(model: ExportedModel, path: str) -> tuple[float, float]:
         pair = [tensor.numpy().reshape(array.shape), array]
         if array.shape[:2] == mask.shape:
             pair = [x[mask] for x in pair]
-        pair = [x[pair[0] > -1e29] for x in pair]  # where no answer can be
+        pair = [x[pair[0] > -1e29] for x in pair]  # without positions that cannot be answers
         largest = max(largest, float(np.abs(pair[0]).max()))
         difference = float(np.maximum(difference, np.abs(pair[0] - pair[1]).max()))
     require(
-        difference <= _TOLERANCE * max(1, largest),  # NaN, too, is not
-        f"ONNX Runtime's outputs differ from those of {model.source} by {difference:.1e}: nothing "
+        difference <= _TOLERANCE * max(1, largest),  # false for NaN
+        f"ONNX Runtime's outputs differ from {model.source}'s by {difference:.1e}: nothing "
         "is written. Use bin/export_saved_model.",
     )
     return largest, difference
 
 
 def _make_ids(model: ExportedModel) -> dict[str, np.ndarray]:
-    """Returns the ids of sequences, every other one with padding, under our names."""
+    """Returns ids of sequences under our names, every other sequence with padding."""
     config = model.config
     length = min(_LENGTH, config.max_position_embeddings)
     shape = model.shape_ids(2, length)

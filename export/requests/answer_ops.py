@@ -1,7 +1,6 @@
-"""Answers questions about contexts, inside a graph: decoding is that of `span_decoding`.
+"""Answers questions about contexts inside a graph; `span_decoding` decodes.
 
-W windows, S tokens of an input, Q questions. Beams: K starts of each window, M ends for each of
-them.
+W windows, S tokens per input, Q questions. Beams: K starts per window, M ends per start.
 """
 
 import tensorflow as tf
@@ -24,14 +23,14 @@ def answer(
     """Finds the answers to questions in contexts [Q].
 
     Args:
-        outputs: of the windows, as `span_decoding.rank_spans` takes them.
-        null_threshold: null odds above it mean that there is no answer.
+        outputs: the outputs for the windows, as `span_decoding.rank_spans` expects them.
+        null_threshold: null odds above it mean "no answer".
 
     Returns:
-        For each question `answer`, its text; `start` and `end`, its characters in the context,
-        int32; `score` and `probability`; and if it may be none, `null_odds`: the higher, the more
-        likely there is no answer. Above the threshold `answer` is "", from 0 to 0; the score and
-        the probability are those of the best span all the same.
+        For each question: `answer`, its text; `start` and `end`, its character offsets in the
+        context, int32; `score` and `probability`; and, if there may be no answer, `null_odds`: the
+        higher, the more likely there is none. Above the threshold, `answer` is "", from 0 to 0;
+        the score and the probability still belong to the best span.
     """
     chars = code_points.decode(contexts)
     spans = _strip(span_decoding.rank_spans(outputs, windows, options), chars)
@@ -48,7 +47,7 @@ def answer(
 
 
 def _strip(spans: Spans, chars: CodePoints) -> Spans:
-    """The spans without white space around; what is white space alone is no span."""
+    """Strips white space around spans; drops spans of only white space."""
     offsets = tf.gather(code_points.get_row_limits(chars)[0], spans.questions)
     is_text = normalization_ops.get_spaces().look_up(chars.values) == 0
     starts = tf.gather(code_points.find_next(is_text), offsets + spans.starts)
@@ -68,7 +67,7 @@ def _select_best(spans: Spans, chars: CodePoints, n_best_size: int) -> dict[str,
         tf.ones_like(spans.questions), spans.questions, chars.num_rows
     )
     begins = tf.cumsum(counts, exclusive=True)
-    # The row after the last one stands for no answer.
+    # The row after the last one means "no answer".
     best = tf.where(counts > 0, begins, tf.size(firsts))
     score = tf.gather(tf.concat([spans.scores, [-span_decoding.LIMIT]], axis=0), best)
     is_kept = tf.range(tf.size(firsts)) < tf.gather(begins, spans.questions) + n_best_size
@@ -88,7 +87,7 @@ def _select_best(spans: Spans, chars: CodePoints, n_best_size: int) -> dict[str,
 def extract_texts(
     rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor, chars: CodePoints
 ) -> tf.Tensor:
-    """[N] the UTF-8 parts of texts: their rows, first characters and the ones after the last."""
+    """[N] the UTF-8 parts of texts, given their rows and their start and end characters."""
     offsets = tf.gather(code_points.get_row_limits(chars)[0], rows)
     places = tf.ragged.range(offsets + starts, offsets + ends)
     return tf.strings.unicode_encode(tf.gather(chars.values, places), "UTF-8")

@@ -1,6 +1,6 @@
 """Packs token ids for a model, inside a graph: `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`.
 
-Plain TensorFlow: the trimmers of tensorflow-text are not on every server.
+It is plain TensorFlow: not every server has tensorflow-text's trimmers.
 """
 
 from collections.abc import Sequence
@@ -38,16 +38,16 @@ def pack(
     *,
     pads: bool = False,
 ) -> Batch:
-    """Packs one text or two, truncated at the end: the longer one, of equal ones the second.
+    """Packs one or two texts, truncated at the end: the longer one, or the second if equal.
 
     Args:
         first: [B, None] int32 ids.
-        second: the same, None for one text alone.
-        pads: whether to pad to `max_seq_length`, not to the longest of the batch.
+        second: the same; None for a single text.
+        pads: whether to pad to `max_seq_length` instead of the longest row in the batch.
 
     Returns:
-        input_ids, input_mask and segment_ids: [B, S] int32. INVALID_ARGUMENT when it runs if there
-        are not as many second texts as first ones.
+        input_ids, input_mask and segment_ids: [B, S] int32. Running it fails with INVALID_ARGUMENT
+        unless there are as many second texts as first texts.
     """
     length = max_seq_length if pads else None
     parts = make_parts(first)
@@ -70,7 +70,7 @@ def require_same_size(*batches: tf.Tensor) -> AbstractContextManager[None]:
 
 
 def make_parts(ids: tf.RaggedTensor) -> Parts:
-    """Returns the parts that are all ids of each row."""
+    """Returns parts with all ids of each row."""
     begins, lengths = (tf.cast(x, tf.int32) for x in (ids.row_starts(), ids.row_lengths()))
     return Parts(ids.flat_values, begins, lengths)
 
@@ -81,11 +81,11 @@ def shorten(parts: Parts, lengths: tf.Tensor | int) -> Parts:
 
 
 def assemble(parts: Sequence[Parts], vocabulary: Tokenizer, length: int | None = None) -> Batch:
-    """Puts one or two parts of each row between special pieces.
+    """Puts one or two parts of each row between special tokens.
 
     Args:
-        parts: of the first segment, and of the second.
-        length: S; None for that of the longest row.
+        parts: the parts of the first and of the second segment.
+        length: S; None for the length of the longest row.
 
     Returns:
         input_ids, input_mask and segment_ids: [B, S] int32.

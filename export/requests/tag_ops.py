@@ -1,6 +1,6 @@
-"""Marks spans in texts, inside a graph: decoding is `albert_tf.kinds.spans.tag_decoding`.
+"""Marks spans in texts inside a graph; `albert_tf.kinds.spans.tag_decoding` decodes.
 
-W windows, S tokens of an input, C labels, B texts, K spans of the text that has most.
+W windows, S tokens per input, C labels, B texts, K spans in the text with the most.
 """
 
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ def tag(
     """Marks spans in texts [B].
 
     Args:
-        logits: [W, S, C] of the windows.
+        logits: [W, S, C] for the windows.
         token_rows: [T] the text of each token.
         labels: the tags, by id.
 
     Returns:
-        `num_spans` [B] int32, and of the spans of each text, padded with "", 0 and 0.0, [B, K]:
-        `span_texts`, `span_types`, their characters `span_starts` and `span_ends` in the text as
-        given, int32, and `span_scores`, float32.
+        `num_spans` [B] int32, and for the spans of each text, [B, K], padded with "", 0 and 0.0:
+        `span_texts`, `span_types`, the character offsets `span_starts` and `span_ends` in the
+        original text, int32, and `span_scores`, float32.
     """
     chars = code_points.decode(texts)
     words = _find_tokens(word_ops.find_words(chars, word_ops.get_kinds()), windows, token_rows)
@@ -55,14 +55,14 @@ def tag(
 def _find_tokens(words: WordSpans, windows: Windows, token_rows: tf.Tensor) -> Words:
     """Finds the first token of each word, as `token_features` does."""
     ends = windows.token_ends
-    # One search in all texts: keys ascend from text to text.
+    # One search over all texts: keys ascend from text to text.
     size = tf.cast(tf.reduce_max(tf.concat([ends, words.ends, [0]], 0)) + 1, tf.int64)
     token_keys, word_keys = (
         tf.cast(rows, tf.int64) * size + tf.cast(places, tf.int64)
         for rows, places in ((token_rows, ends), (words.rows, words.starts))
     )
     first = tf.searchsorted(token_keys, word_keys, side="right")
-    # A token that is in no text stands after the last.
+    # A token that is in no text is after the last.
     rows = tf.gather(tf.concat([token_rows, [-1]], 0), first)
     starts = tf.gather(tf.concat([windows.token_starts, [0]], 0), first)
     is_there = (rows == words.rows) & (starts < words.ends)

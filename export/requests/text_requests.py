@@ -1,4 +1,4 @@
-"""Packs texts with [MASK], and passages with a question and its options, inside a graph."""
+"""Packs texts with [MASK], and passages with a question and options, inside a graph."""
 
 from collections.abc import Mapping
 
@@ -13,20 +13,20 @@ from albert_tf.records.model_inputs import require_all
 from albert_tf.train_config import Lengths
 
 _BLANK = "_"
-# Bytes of all the endings of a question: a long option in many blanks would fill the memory.
+# Bytes of all endings of a question: a long option in many blanks would fill the memory.
 MAX_ENDING_BYTES = 2**21
 
 
 def pack_masked(texts: tf.Tensor, tokenizer: GraphTokenizer, max_seq_length: int) -> Batch:
-    """Packs texts in which [MASK] stands for a piece, as `LoadedModel.fill_mask` reads them.
+    """Packs texts in which [MASK] replaces tokens, like `LoadedModel.fill_mask`.
 
     Args:
         texts: [B].
-        max_seq_length: tokens; a longer text loses its end, and the masks that are there.
+        max_seq_length: in tokens; a longer text loses its end, and the masks in it.
 
     Returns:
         input_ids, input_mask and segment_ids: [B, S] int32; and masked_lm_positions: [B, P] int32,
-        those of each text's masks, then 0.
+        the positions of each text's masks, padded with 0.
     """
     ids = tokenizer.tokenize_with_masks(texts)
     batch = packing.pack(ids, None, tokenizer.vocabulary, max_seq_length)
@@ -39,19 +39,19 @@ def pack_masked(texts: tf.Tensor, tokenizer: GraphTokenizer, max_seq_length: int
 def pack_choices(
     texts: Mapping[str, tf.Tensor], tokenizer: GraphTokenizer, lengths: Lengths
 ) -> Batch:
-    """Packs passages with each ending, as RACE's records hold them.
+    """Packs passages with each ending, as in RACE's records.
 
-    An ending loses its beginning, then the passage its end.
+    Endings lose their beginning, then the passage its end.
 
     Args:
-        texts: passage and question, [B], and options, [B, C]; a question has blanks of
-            underscores, or none.
-        lengths: tokens in all, `max_seq_length`, and of an ending, `max_qa_length`.
+        texts: passage and question, [B], and options, [B, C]; a question may have blanks of
+            underscores.
+        lengths: in tokens: the total, `max_seq_length`, and of an ending, `max_qa_length`.
 
     Returns:
-        input_ids, input_mask and segment_ids: [B, C, S] int32, S that of the longest.
-        INVALID_ARGUMENT when it runs if the sizes of the batches differ, or if the endings of a
-        question have more than `MAX_ENDING_BYTES`.
+        input_ids, input_mask and segment_ids: [B, C, S] int32, S the longest length. Running it
+        fails with INVALID_ARGUMENT if the batch sizes differ, or if the endings of a question have
+        more than `MAX_ENDING_BYTES`.
     """
     inputs = [texts[name] for name in ("passage", "question", "options")]
     with packing.require_same_size(*inputs):
@@ -61,7 +61,7 @@ def pack_choices(
     ending = packing.make_parts(tokenizer.tokenize(endings))
     kept = tf.minimum(ending.lengths, lengths.max_qa_length)
     ending = Parts(ending.flat, ending.begins + ending.lengths - kept, kept)
-    # Each passage once for each of its options.
+    # Each passage once per option.
     rows = tf.range(tf.size(options)) // shape[1]
     first = packing.make_parts(tokenizer.tokenize(passages))
     first = Parts(first.flat, tf.gather(first.begins, rows), tf.gather(first.lengths, rows))
@@ -75,7 +75,7 @@ def pack_choices(
 
 def fill_blanks(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
     """[B], [B, C] -> [B, C]: the question with each option in its blanks, or at its end."""
-    # Two texts that are no UTF-8 may join to a character.
+    # Two texts that are not valid UTF-8 may join to a valid character.
     questions, options = (
         tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8") for texts in (questions, options)
     )

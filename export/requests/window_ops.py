@@ -1,10 +1,10 @@
-"""Packs texts that may be long, inside a graph: what a model reads to find parts of them.
+"""Packs long texts inside a graph, for models that find spans in them.
 
     [CLS] question [SEP] part of the context [SEP]
     [CLS] part of the text [SEP]
 
-A context that is too long becomes several windows, which overlap. Q questions, W windows, S tokens
-of an input.
+A context that is too long becomes several overlapping windows. Q questions, W windows, S tokens per
+input.
 """
 
 from collections.abc import Callable
@@ -20,11 +20,11 @@ from albert_tf.kinds.spans.qa_windows import Windows
 from albert_tf.records import features
 from albert_tf.train_config import Lengths
 
-# Of one question: tens of thousands of characters. More would take minutes.
+# Per question: tens of thousands of characters. More would take minutes.
 MAX_WINDOWS = 128
-# Of one text without a question: more than a text of usual length and usual windows has.
+# Per text without a question: more than usual texts and windows need.
 MAX_TEXT_WINDOWS = 2048
-# Read at once.
+# Windows per batch.
 _BATCH = 32
 
 
@@ -33,17 +33,17 @@ def pack(
 ) -> tuple[Windows, Batch]:
     """Splits contexts into windows, as `albert_tf.kinds.spans.span_features` does.
 
-    What is beyond the first `MAX_WINDOWS` windows of a context is not read. Nor is it refused: a
-    server answers requests together, and would refuse all of them for the one.
+    Text beyond the first `MAX_WINDOWS` windows of a context is not read. It is not refused either:
+    a server batches requests, and one of them would fail all.
 
     Args:
         questions: [Q] texts.
         contexts: [Q] texts.
 
     Returns:
-        The windows and what the model reads: input_ids, input_mask, segment_ids and p_mask (1
-        where no answer can be), [W, S] int32. INVALID_ARGUMENT when it runs if the sizes of the
-        batches differ.
+        The windows, and the model's inputs: input_ids, input_mask, segment_ids and p_mask (1 where
+        no answer can be), [W, S] int32. Running it fails with INVALID_ARGUMENT if the batch sizes
+        differ.
     """
     with packing.require_same_size(questions, contexts):
         query = packing.make_parts(tokenizer.tokenize(questions))
@@ -60,7 +60,7 @@ def pack(
     place = tf.range(tf.shape(batch[features.INPUT_IDS])[1])
     begins = windows.firsts[:, tf.newaxis]
     in_context = (place >= begins) & (place < begins + part.lengths[:, tf.newaxis])
-    # An answer at [CLS] means that there is none.
+    # An answer at [CLS] means "no answer".
     return windows, {**batch, features.P_MASK: tf.cast(~in_context & (place > 0), tf.int32)}
 
 
@@ -69,14 +69,14 @@ def pack_texts(
 ) -> tuple[Windows, tf.Tensor, Batch]:
     """Splits texts into windows, as `albert_tf.kinds.spans.token_features` does.
 
-    What is beyond the first `MAX_TEXT_WINDOWS` windows of a text is not read.
+    Text beyond the first `MAX_TEXT_WINDOWS` windows is not read.
 
     Args:
         texts: [Q].
 
     Returns:
-        The windows, whose questions are the texts, the text of each token, [T] int32, and what the
-        model reads: input_ids, input_mask and segment_ids, [W, S] int32.
+        The windows, whose questions are the texts; the text of each token, [T] int32; and the
+        model's inputs: input_ids, input_mask and segment_ids, [W, S] int32.
     """
     encoded, starts, ends = tokenizer.tokenize_with_offsets(texts)
     parts = packing.make_parts(encoded)
@@ -92,12 +92,12 @@ def pack_texts(
 def _split(
     context: Parts, rooms: tf.Tensor, strides: tf.Tensor, firsts: tf.Tensor, most: int
 ) -> tuple[Windows, Parts]:
-    """Splits contexts into windows without offsets, and what each holds of its context.
+    """Splits contexts into windows without offsets, and returns the part of the context in each.
 
-    Of each context [Q]: the tokens that a window has room for, those from one to the next, and the
-    position of the first; at most `most` windows.
+    For each context, [Q]: the number of tokens that fit into a window, the stride between windows,
+    and the position of the first token; at most `most` windows.
     """
-    # One, and one more for each stride that is begun beyond it.
+    # One, and one more for each started stride beyond it.
     counts = tf.minimum(1 - tf.minimum(rooms - context.lengths, 0) // strides, most)
     rows = code_points.make_row_ids(counts)
     columns = (counts, context.lengths, rooms, strides, firsts, context.begins)
@@ -109,9 +109,9 @@ def _split(
 
 
 def run_in_batches(run: Callable[[Batch], Batch], batch: Batch) -> Batch:
-    """Runs the windows in batches, so that long contexts need no more memory.
+    """Runs the windows in batches, so that long contexts need no additional memory.
 
-    Left to itself, a loop in a graph starts ten rounds at once, and the first before it begins.
+    By default, a loop in a graph runs ten iterations in parallel, and starts the first one early.
     """
     size = tf.shape(batch[features.INPUT_IDS])[0]
 

@@ -1,4 +1,4 @@
-"""Writes a lowered step as an artifact of `jax.export`, with the program that trains with it."""
+"""Writes a lowered step as a `jax.export` artifact, with a program that trains with it."""
 
 import dataclasses
 import importlib.util
@@ -23,7 +23,7 @@ from albert_tf.train_config import PretrainConfig
 
 RUNNER, DESCRIPTION = "run_step.py", "step.json"
 _FOLDER = Path(__file__).parent
-# `wrap_step.py` uses private parts of it.
+# `wrap_step.py` uses private parts of jax.
 _INSTALL = "pip install 'jax>=0.10.2,<0.12'"
 
 
@@ -34,9 +34,9 @@ def export(
 
     Args:
         config: the run; `per_replica_batch` replaces its batch size.
-        output_dir: may hold the same step for the other platform.
+        output_dir: may already hold the same step for the other platform.
         platform: cpu or cuda.
-        per_replica_batch: sequences of an update, a multiple of `num_micro_batches`.
+        per_replica_batch: sequences per update, a multiple of `num_micro_batches`.
 
     Raises `UserError` if `output_dir` holds another step, or jax is not installed.
     """
@@ -58,22 +58,22 @@ def export(
     name = os.path.join(output_dir, f"step.{platform}.jaxexport")
     files.write_bytes(
         path, description
-    )  # first: an artifact is never next to the description of another
+    )  # first: an artifact is never next to another one's description
     files.write_bytes(name, artifact)
     runner = (_FOLDER / RUNNER).read_bytes()
     files.write_bytes(os.path.join(output_dir, RUNNER), runner)
     return [
         f"{name}: {len(artifact):,} bytes, {len(lowered.inputs)} inputs",
-        f"There, with jax and flatbuffers alone: python {RUNNER} . --steps=20",
+        f"Run it there with only jax and flatbuffers: python {RUNNER} . --steps=20",
     ]
 
 
 def describe(config: PretrainConfig, lowered: lowering.Lowered) -> dict[str, Any]:
-    """Returns what `step.json` holds.
+    """Returns the content of `step.json`.
 
-    `inputs` in their order: name, shape, dtype, `make` and `by` (see `run_step.py`) of what it
-    starts with, and `output`: which of the outputs is its new value; None for the batch. `tells`
-    are the names of the first outputs, `counts` of those that losses are divided by.
+    `inputs`, in order: name, shape, dtype, `make` and `by` for the initial value (see
+    `run_step.py`), and `output`: the index of the output with its new value; None for the batch.
+    `tells` are the names of the first outputs, `counts` the names of the divisors of losses.
     """
     new_values = {place: output for output, place in enumerate(lowered.state) if place is not None}
     inputs = [
@@ -92,7 +92,7 @@ def describe(config: PretrainConfig, lowered: lowering.Lowered) -> dict[str, Any
 
 
 def _start(config: PretrainConfig, x: lowering.Array) -> dict[str, Any]:
-    """What an input is before the first step: of random tokens, or of a new model."""
+    """The initial value of an input: random tokens, or a new model's."""
     albert = config.albert
     ends = {
         features.INPUT_IDS: albert.vocab_size,

@@ -1,7 +1,7 @@
 """Lowers the training step of one replica to StableHLO, which XLA compiles for any machine.
 
-It is `train_step.make_update`, with all-reduces as TPUStrategy makes them. TensorFlow for CPUs
-lowers it as TensorFlow for TPUs would, except random numbers.
+It is `train_step.make_update`, with all-reduces as in TPUStrategy. TensorFlow for CPUs lowers it
+like TensorFlow for TPUs, except for random numbers.
 """
 
 import dataclasses
@@ -28,14 +28,14 @@ class Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lowered:
-    """A step of one replica, of `num_replicas` that run it together.
+    """One replica's step; `num_replicas` run it together.
 
     Attributes:
         module: StableHLO as text; its function is `main`.
-        inputs: of `main`: the batch, then the state: `iterations`, the weights by their published
-            names, and the moments, `<name>/adam_m` and `<name>/adam_v`.
-        outputs: of `main`: totals of the update, summed over the replicas; then new state.
-        state: for each output, which input it is the new value of; None if of none.
+        inputs: the inputs of `main`: the batch, then the state: `iterations`, the weights by
+            published name, and the moments, `<name>/adam_m` and `<name>/adam_v`.
+        outputs: the outputs of `main`: totals of the update, summed over replicas; then new state.
+        state: for each output, the input that it is the new value of, or None.
     """
 
     module: bytes
@@ -46,13 +46,13 @@ class Lowered:
 
 
 def lower(config: PretrainConfig, *, per_replica_batch: int, num_replicas: int) -> Lowered:
-    """Traces and lowers the step of a pre-training run. Weights are made for it, but nothing runs.
+    """Traces and lowers the step of a pre-training run. Creates weights for it, but runs nothing.
 
     `per_replica_batch`, a multiple of `num_micro_batches`, replaces the config's batch
-    size. With one replica there is no all-reduce. Masks are made elsewhere.
+    size. A single replica needs no all-reduce. Masking is not part of the step.
     """
     config = dataclasses.replace(config, train_batch_size=per_replica_batch)
-    narrowed = {tf.int64: tf.int32}  # as in what `features.parse` returns
+    narrowed = {tf.int64: tf.int32}  # as `features.parse` returns
     total_names: list[str] = []
     with tf.device("CPU:0"), xla.trace_options(compile_pieces=False):
         objective, here = OBJECTIVES[config.sentence_task], tf.distribute.get_strategy()
@@ -82,7 +82,7 @@ def _make_step(state: TrainState, num_replicas: int, total_names: list[str]) -> 
     def reduce(structure: Any) -> Any:
         if num_replicas == 1:
             return structure
-        # The all-reduce that XLA knows; the keys only have to be the same on all replicas.
+        # XLA's all-reduce; its keys only need to be the same on all replicas.
         keys = {"group_size": num_replicas, "group_key": 1, "instance_key": 1}
         merge = {"ordering_token": [], "merge_op": "Add", "final_op": "Id"}
         all_reduce = functools.partial(tf.raw_ops.CollectiveReduceV2, **keys, **merge)
@@ -92,7 +92,7 @@ def _make_step(state: TrainState, num_replicas: int, total_names: list[str]) -> 
     def step(*tensors):
         batch = dict(zip(state.features, tensors, strict=True))
         replica = 0
-        if num_replicas > 1:  # TensorFlow has the operation, but no public function for it
+        if num_replicas > 1:  # TensorFlow has no public function for this operation
             graph = tf.compat.v1.get_default_graph()
             replica = graph.create_op("XlaReplicaId", [], [tf.int32]).outputs[0]
         totals = reduce(update(batch, replica, reduce))
@@ -103,7 +103,7 @@ def _make_step(state: TrainState, num_replicas: int, total_names: list[str]) -> 
 
 
 def _describe_inputs(state, specs, concrete) -> tuple[tuple[Array, ...], list[int]]:
-    """Returns the inputs and the numbers of those that are updated; XLA keeps their order."""
+    """Returns the inputs, and the indices of the updated ones; XLA keeps their order."""
     names = {id(weight.value.handle): weight.path for weight in state.weights}
     names |= {id(slot.handle): name for name, slot in state.optimizer.slots().items()}
     names[id(state.optimizer.iterations.value.handle)] = "iterations"
@@ -112,7 +112,7 @@ def _describe_inputs(state, specs, concrete) -> tuple[tuple[Array, ...], list[in
     for handle in map(id, concrete.captured_inputs):
         if handle in names:
             updated.append(len(inputs))
-        variable = variables[handle]  # a constant among the captures would be a mistake of ours
+        variable = variables[handle]  # a KeyError would mean a captured constant: a bug
         inputs.append(_array(names.get(handle, variable.name), variable))
     return tuple(inputs), updated
 

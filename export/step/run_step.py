@@ -1,8 +1,8 @@
-"""Trains with a step of bin/export --format=step. Needs jax and flatbuffers, and no TensorFlow.
+"""Trains with a step from bin/export --format=step. Needs jax and flatbuffers, not TensorFlow.
 
     python run_step.py FOLDER [--steps=20] [--every=1] [--arrays=FILE.npz] [--save=FILE.npz]
 
-Arrays: examples and state by their names in step.json. What is not there is made up here."""
+Arrays: examples and state by their names in step.json. Missing ones are random or new."""
 
 import argparse
 import json
@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax import export, random
 
-jax.config.update("jax_enable_x64", True)  # the number of the step has 64 bits
+jax.config.update("jax_enable_x64", True)  # the step counter has 64 bits
 MAKE = {
     "constant": lambda key, shape, dtype, value: jax.numpy.full(shape, value, dtype),
     "integers": lambda key, shape, dtype, end: random.randint(key, shape, 0, end, dtype),
@@ -53,7 +53,7 @@ for number, rows in enumerate(np.arange(given.steps * size).reshape(-1, size)):
         for told in jax.device_get(waiting):
             losses = {x: float(told[f"{x}_loss"] / max(told[x], 1)) for x in about["counts"]}
             print(json.dumps({"loss": sum(losses.values()), **losses}), flush=True)
-        waiting, started = [], started or time.perf_counter()  # without the first
+        waiting, started = [], started or time.perf_counter()  # excludes the first
 rate = (given.steps - 1) / (time.perf_counter() - started)
 print(f"{rate:.3f} steps/s, {rate * about['model_flops']:.3e} model FLOP/s", jax.devices()[0])
 if given.save:

@@ -1,9 +1,9 @@
-"""Wraps a lowered step as an artifact of `jax.export`, which any program with jax can load.
+"""Wraps a lowered step as a `jax.export` artifact, which any program with jax can load.
 
     python export/step/wrap_step.py step.mlir step.json cuda step.cuda.jaxexport
 
-Runs with jax, without TensorFlow. See `artifact.py`. Newer versions of jax load it, too:
-its module is of the oldest version that jax writes.
+Runs with jax, without TensorFlow; see `artifact.py`. Newer versions of jax can also load it: it
+has the oldest module version that jax writes.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ import os
 import pathlib
 import sys
 
-os.environ["JAX_PLATFORMS"] = "cpu"  # read when jax is loaded: nothing runs here
+os.environ["JAX_PLATFORMS"] = "cpu"  # set before jax is imported; nothing runs here
 
 import jax
 from jax import numpy as jnp
@@ -35,11 +35,11 @@ def main() -> None:
 
 
 def portable(module: bytes) -> bytes:
-    """The module in the form that stays readable, as jax expects it of its own functions."""
+    """Serializes the module in the stable form that jax uses for its own functions."""
     context = mlir.make_ir_context()
     with context:
         parsed = ir.Module.parse(module)
-        # Without the places in the source, which are most of the text.
+        # Without source locations, which are most of the text.
         parsed = ir.Module.parse(parsed.operation.get_asm(enable_debug_info=False))
         _drop_copies(parsed)
         attributes = parsed.operation.attributes
@@ -55,7 +55,7 @@ def portable(module: bytes) -> bytes:
 
 
 def _drop_copies(module: ir.Module) -> None:
-    """Removes the operation by which TensorFlow copies new state: StableHLO does not know it."""
+    """Removes TensorFlow's copy operation for new state, which StableHLO does not have."""
     copies = []
 
     def note(operation: ir.Operation) -> ir.WalkResult:
@@ -70,7 +70,7 @@ def _drop_copies(module: ir.Module) -> None:
 
 
 def _strip_donations(module: ir.Module) -> None:
-    """Lets the caller of `main` say which arguments it donates."""
+    """Lets the caller of `main` decide which arguments it donates."""
     functions = [x.operation for x in module.body.operations if x.operation.name == "func.func"]
     names = [ir.StringAttr(x.attributes["sym_name"]).value for x in functions]
     attributes = functions[names.index("main")].attributes
@@ -81,13 +81,13 @@ def _strip_donations(module: ir.Module) -> None:
 
 
 def wrap(module: bytes, description: dict, platform: str) -> _export.Exported:
-    """What `jax.export.export` would return for a function of a flat list of arrays."""
+    """Returns what `jax.export.export` would return for a function of a flat list of arrays."""
     inputs, outputs = (
         tuple(core.ShapedArray(tuple(x["shape"]), jnp.dtype(x["dtype"])) for x in description[kind])
         for kind in ("inputs", "outputs")
     )
     fields = {field.name for field in dataclasses.fields(_export.Exported)}
-    # jax 0.10 has a field more.
+    # jax 0.10 has one more field.
     more = {name: True for name in ("_has_named_shardings",) if name in fields}
     return _export.Exported(
         fun_name="train_step",

@@ -155,7 +155,7 @@ def test_what_decides_an_answer_passes_through_every_format_and_back(tmp_path, c
             formats.convert(str(folder), str(between), to_format=other)
         except UserError as error:  # without the pooler
             assert "sentence_transformers" in (one, other), error
-            assert "no class of transformers has" in str(error)
+            assert "no transformers class has" in str(error)
             continue
         formats.convert(str(between), str(back), to_format=one)
         check(decide(back), start, places[one] & places[other])
@@ -209,7 +209,7 @@ def test_the_card_has_the_thresholds_and_the_files_of_the_format_win(tuned, caps
     assert '"name": "x (tuned thresholds)"' in card
     path.write_text(path.read_text().replace('"yes"', '"maybe"'))
     assert formats.read(str(tuned)).labels == ("no", "maybe", "a", "b", "c")
-    message = "albert_tf.json is not used: the other files are of another task"
+    message = "albert_tf.json is not used: the other files are for another task"
     assert message in capsys.readouterr().err
 
 

@@ -108,6 +108,6 @@ def test_a_full_disk_is_not_the_archives_fault(tmp_path, monkeypatch):
 
 def test_a_mistake_in_an_archive_names_the_archive(tmp_path):
     path = write_archive(tmp_path / "x.tar.gz", {os.path.join("model", "config.json"): b"{}"})
-    remedy = r"\(Unpack the archive to change what is in it\.\)$"
-    with one_line(rf"^'{path}/model' is none of: .*{remedy}"):
+    remedy = r"\(To change its files, unpack the archive\.\)$"
+    with one_line(rf"^'{path}/model' is not one of: .*{remedy}"):
         formats.read(str(path))

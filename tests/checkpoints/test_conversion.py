@@ -124,12 +124,12 @@ def test_fine_tuned_checkpoints_of_the_published_code(tmp_path, task, kind, left
         tiny_checkpoints.assert_same(formats.read(str(tmp_path / name)), made)
     allowed = "|".join(left_out) if task == "squad2" else None
     if allowed:
-        with one_line(f"hugging_face has no place for {len(left_out)} weights of the head"):
+        with one_line(f"hugging_face cannot store {len(left_out)} weights of the head"):
             convert(tmp_path / "in", tmp_path / "hf", "hugging_face")
         assert not (tmp_path / "hf").exists()
     lines = convert(tmp_path / "in", tmp_path / "hf", "hugging_face", allow_partial=allowed)
     part = f"{'squad2' if allowed else 'pooler'} ({len(left_out)})"
-    line = f"left out, as hugging_face has no place for the weights: {part}"
+    line = f"left out, because hugging_face cannot store them: {part}"
     assert (line in lines) is bool(left_out)
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == [kind]
     kept = changed(made, dict.fromkeys(left_out))
@@ -157,8 +157,8 @@ def test_a_fine_tuned_model_needs_no_sentence_head_but_all_of_its_own(tmp_path, 
 @pytest.mark.parametrize(
     ("lost", "message"),
     [
-        ("bert/pooler/dense/bias", "no class of transformers has these 24 weights"),
-        (".*", "has no weight that fits the model"),
+        ("bert/pooler/dense/bias", "no transformers class has exactly these 24 weights"),
+        (".*", "has no weights that fit the model"),
     ],
 )
 def test_weights_that_are_no_model_are_refused(tmp_path, convert, lost, message):
@@ -173,11 +173,11 @@ def test_weights_that_are_no_model_are_refused(tmp_path, convert, lost, message)
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("google", {"cross_layer_sharing": "attention"}, "cross_layer_sharing 'attention' is"),
-        ("google", {"num_hidden_layers": 22, "num_hidden_groups": 22}, "22 groups in 22 layers"),
+        ("google", {"cross_layer_sharing": "attention"}, "cross_layer_sharing 'attention'"),
+        ("google", {"num_hidden_layers": 22, "num_hidden_groups": 22}, "22 groups to 22 layers"),
         ("google", {"hidden_act": "gelu_erf"}, "'gelu_erf', which the published code lacks"),
-        ("hugging_face", {"cross_layer_sharing": "ffn"}, "cross_layer_sharing 'ffn' is this"),
-        ("hugging_face", {"num_hidden_layers": 18, "num_hidden_groups": 14}, "14 groups in 18 la"),
+        ("hugging_face", {"cross_layer_sharing": "ffn"}, "cross_layer_sharing 'ffn'"),
+        ("hugging_face", {"num_hidden_layers": 18, "num_hidden_groups": 14}, "14 groups to 18 la"),
     ],
 )
 def test_a_model_that_a_format_has_no_place_for_is_not_written(tmp_path, name, changes, message):
@@ -213,4 +213,4 @@ def test_the_program(tmp_path, monkeypatch, run_program, capsys):
     assert "loaded 32, missing 0, unexpected 0, mismatched 0" in capsys.readouterr().err
     tiny_checkpoints.assert_same(formats.read("out"), tiny_checkpoints.make())
     again = run_program(ROOT / "bin/convert_checkpoint", *flags)
-    assert again.startswith("convert_checkpoint: --output_dir: out exists. Remove it")
+    assert again.startswith("convert_checkpoint: --output_dir: out already exists. Remove it")

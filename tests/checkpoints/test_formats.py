@@ -152,11 +152,11 @@ OBJECTS = tf.train.Checkpoint(x=tf.Variable(1.0))
     ("make", "message"),
     [
         ("none/model.ckpt", r"^there is nothing at '.*/none/model\.ckpt'"),
-        ("readme.txt", r"is none of: a checkpoint of this project; .*transformer"),
-        ("commands.jsonl", "is a run without a checkpoint yet"),
-        ("model.weights.h5", "is a preset of Keras Hub, which is not read"),
-        (lambda x: tf.saved_model.save(OBJECTS, x), "is a SavedModel of TensorFlow 2, which is no"),
-        (lambda x: OBJECTS.write(x / "ckpt"), "a checkpoint of objects of another program"),
+        ("readme.txt", r"is not one of: a checkpoint of this project; .*transformer"),
+        ("commands.jsonl", "has no checkpoint yet"),
+        ("model.weights.h5", "is a preset of Keras Hub, which cannot be read"),
+        (lambda x: tf.saved_model.save(OBJECTS, x), "is a TensorFlow 2 SavedModel, which cannot"),
+        (lambda x: OBJECTS.write(x / "ckpt"), "another program's object-based checkpoint"),
         (save_without_config, "has no config next to it"),
     ],
 )

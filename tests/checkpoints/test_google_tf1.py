@@ -84,7 +84,7 @@ def test_a_bert_keeps_case_if_its_vocabulary_has_capitals(tmp_path, pieces, is_c
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"name": "albert_config.json"}, "has no bert_config.json: nothing else says how many"),
+        ({"name": "albert_config.json"}, "has no bert_config.json, which says how many"),
         ({"hidden_act": "swish"}, "hidden_act: 'swish' is not one of gelu"),
         ({"embedding_size": 6}, "embedding_size is 6; here it is always 8"),
         (

@@ -96,15 +96,15 @@ def loop(request):
     ("name", "faults", "message"),
     [
         ("albert/none", {}, "nothing at 'albert/none' here, .* no such repository.*log in"),
-        ("a--b/c..d", {}, "nothing at 'a--b/c..d' here, and no repository has such a name"),
+        ("a--b/c..d", {}, "nothing at 'a--b/c..d' here, and a repository cannot have such a name"),
         (f"{NAME}@v9", {}, f"{NAME} has no revision 'v9'"),
         (NAME, {"/api/models": answer(403, X_Error_Code="GatedRepo")}, "is gated. Accept its ter"),
         (NAME, {"/api/models": answer(401)}, "^there is nothing at .* no such repository.*log in"),
         (NAME, {"/api/models": answer(403)}, "shows you no such repository.*log in"),
-        (NAME, {"model.safetensors": loop}, "out of reach"),
+        (NAME, {"model.safetensors": loop}, "cannot be reached"),
         (NAME, {"model.safetensors": cut}, "is not here, or is incomplete in .*Run it again"),
         ("URL", {".tar": answer(403)}, r"downloaded \(HTTP Error 403: Forbidden\).*your rights"),
-        ("URL", {".tar": cut}, "broke off after 500 of 1,000 bytes. Run it again"),
+        ("URL", {".tar": cut}, "stopped after 500 of 1,000 bytes. Run it again"),
     ],
 )
 def test_a_failure_is_one_line(site, archive, monkeypatch, name, faults, message):
@@ -119,20 +119,23 @@ def test_a_failure_is_one_line(site, archive, monkeypatch, name, faults, message
 
 def test_without_a_network_the_cache_is_named(site, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with one_line(r"incomplete in .*/cache/hub, and .* out of reach"):
+    with one_line(r"incomplete in .*/cache/hub, and .* cannot be reached"):
         formats.read(NAME)
     with one_line(r"is not in .*/cache/assets/.* HF_HUB_OFFLINE is set"):
         formats.read(f"{site.address}/{NAME}/resolve/main/x.tar.gz")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    with one_line(r"http://127.0.0.1:9 is out of reach \(.*refused.*\)"):
+    with one_line(r"http://127.0.0.1:9 cannot be reached \(.*refused.*\)"):
         formats.read(NAME)
 
 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ('{"registered_name": "keras_hub>AlbertBackbone"}', "is a preset of Keras Hub, which is"),
+        (
+            '{"registered_name": "keras_hub>AlbertBackbone"}',
+            "is a preset of Keras Hub, which cannot",
+        ),
         ('{"model_type": "roberta"}', "model_type: 'roberta' is not one of albert, bert"),
         (None, r"has no config\.json: it is not a model"),
         ("{", "is not JSON"),
@@ -243,7 +246,7 @@ def test_a_folder_is_pushed_with_its_card_and_read_again(site, tmp_path, run_pro
 
 def test_a_push_that_fails_leaves_the_folder_and_a_remedy(site, tmp_path, run_program, capsys):
     to, push = tmp_path / "a", "--push_to_hub=me/mine"
-    assert "--private is for --push_to_hub" in convert(run_program, to, "--private")
+    assert "--private is only for --push_to_hub" in convert(run_program, to, "--private")
     message = convert(run_program, to, push, "--to_format=google")
     assert "--to_format: 'google' is not one" in message
     site.faults = {"/commit/": answer(403)}

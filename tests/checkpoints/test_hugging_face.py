@@ -147,7 +147,7 @@ def test_prefixes_of_wrappers_are_stripped(tmp_path, prefix, encoder):
     save(tmp_path, {prefix + x.replace("albert.", encoder, 1): y for x, y in tensors.items()})
     tiny_checkpoints.assert_same(formats.read(str(tmp_path)), made)
     save(tmp_path, tensors | {f"module.{WORDS}": tensors[WORDS]})
-    with one_line("has weights twice, with several prefixes"):
+    with one_line("has weights twice, with different prefixes"):
         formats.read(str(tmp_path))
 
 
@@ -314,7 +314,7 @@ def classifier(tmp_path_factory, vocabulary):
 
 
 CONFIG, TOKENIZER = "config.json", "tokenizer_config.json"
-ADDED = "adds pieces .* such as '<x>'"
+ADDED = "adds tokens .* such as '<x>'"
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,11 @@ ADDED = "adds pieces .* such as '<x>'"
         (CONFIG, {"is_decoder": True}, "is_decoder is True"),
         (CONFIG, {"hidden_act": "silu"}, "hidden_act 'silu' is not one of gelu_new, gelu_pytorch"),
         (CONFIG, {"id2label": {"0": "a", "1": "b"}}, "id2label does not name the 5 outputs"),
-        (CONFIG, {"problem_type": "regression"}, "problem_type is 'regression' of a head of 5 out"),
+        (
+            CONFIG,
+            {"problem_type": "regression"},
+            "problem_type is 'regression' for a head with 5 out",
+        ),
         (CONFIG, {"id2label": 5}, r"\.json is damaged: .*, got `int` - at `\$\.id2label`"),
         (CONFIG, {"problem_type": []}, r"got `array` - at `\$\.problem_type`"),
         (CONFIG, None, r"there is no file .*config\.json"),
@@ -374,5 +378,5 @@ def test_a_pickle_without_pytorch(tmp_path, monkeypatch):
     written(tmp_path)
     (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
     monkeypatch.setitem(sys.modules, "torch", None)
-    with one_line(r"needs PyTorch to be read \(pip install torch\)"):
+    with one_line(r"needs PyTorch \(pip install torch\)"):
         formats.read(str(tmp_path))

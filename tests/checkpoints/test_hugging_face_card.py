@@ -103,4 +103,4 @@ def test_the_card_of_a_pre_trained_model_counts_its_records(tmp_path, vocabulary
     run = {"train_files": [("train-0", 1200), ("train-1", 34)]}
     made = dataclasses.replace(tiny_checkpoints.make(vocabulary), run=run)
     hugging_face_card.write(made, str(tmp_path))
-    assert "1,234 records of pre-training in 2 files." in (tmp_path / "README.md").read_text()
+    assert "1,234 pre-training records in 2 files." in (tmp_path / "README.md").read_text()

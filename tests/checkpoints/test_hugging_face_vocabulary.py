@@ -170,7 +170,7 @@ def test_a_folder_that_needs_a_tokenizer_is_refused_and_others_need_no_vocabular
     hugging_face_vocabulary.write(holding({}), str(tmp_path))
     assert list(tmp_path.iterdir()) == []
     made = holding({SPIECE: vocabularies.train_kind("word")})
-    with one_line(r"with pieces that are whole words\. Take another --to_format"):
+    with one_line(r"with pieces that are whole words\. Use another --to_format"):
         hugging_face_vocabulary.write(made, str(tmp_path), needs_tokenizer=True)
 
 
@@ -314,7 +314,7 @@ def test_symbols_that_transformers_adds_are_words_where_its_file_is_all(tmp_path
     lines = ["(a)b ( c ) -d- e<2>f. .g", "(", "a...", "天（a）b…c", *make_odd_lines()]
     assert_ids_are_theirs(read, theirs, [line for line in lines if not re.search(" …", line)])
     theirs.add_tokens(["<extra>"])
-    with one_line("adds pieces to its vocabulary, such as '<extra>'"):
+    with one_line("adds tokens to its vocabulary, such as '<extra>'"):
         read_theirs(tmp_path, theirs)
 
 
@@ -331,12 +331,15 @@ BPE = {"type": "BPE", "vocab": {}, "merges": []}
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"normalizer": {"type": "Nmt"}}, "has the normalizer Nmt, which is not computed here"),
+        ({"normalizer": {"type": "Nmt"}}, "has the normalizer Nmt, which is not supported here"),
         ({"post_processor": None}, "has another post-processor than [CLS] A [SEP] B [SEP], which"),
         ({"pre_tokenizer": {"type": "Whitespace"}}, "has the pre-tokenizer Whitespace, which"),
         ({"pre_tokenizer": None}, "has the pre-tokenizer none, which"),
-        ({"model": BPE}, "has a BPE model, which is not computed here: the vocabulary is left out"),
-        ({"model": {}}, "is not a file of the library tokenizers"),
+        (
+            {"model": BPE},
+            "has a BPE model, which is not supported here: the vocabulary is left out",
+        ),
+        ({"model": {}}, "is not a file of the tokenizers library"),
     ],
 )
 def test_a_tokenizer_json_that_is_not_computed_is_named(tmp_path, capsys, pieces, changes, message):

@@ -35,7 +35,7 @@ def log_summary(capsys):
 def test_the_dropout_of_v1_is_warned_of_in_any_language(log_summary, config, name, field):
     assert log_summary(config) == []
     (line,) = log_summary(dataclasses.replace(config, **{field: 0.1}))
-    assert line.startswith(f"warning: a config like {name} but with dropout 0.1; ")
+    assert line.startswith(f"warning: the config is like {name}, but with dropout 0.1; ")
 
 
 def test_other_sizes_and_berts_may_have_dropout(log_summary):

@@ -124,7 +124,7 @@ def test_the_newest_is_found_by_its_files(tmp_path, whole, content):
 def test_a_folder_that_tensorflow_does_not_open_is_refused_at_once(tmp_path, whole):
     """Else a run would end before it resumes."""
     for name in ("new[1]", "new\\1"):
-        with one_line(r"opens no checkpoint whose path has a \["):
+        with one_line(r"cannot open checkpoints with \["):
             resume(whole, f"{tmp_path}/{name}")
 
 

@@ -94,9 +94,9 @@ def test_flags_replace_what_the_source_says(written, tmp_path):
     convert("again", normalize=False, max_seq_length=9)
     expected = SentenceVectors(pooling="pooler", normalize=False, max_seq_length=9)
     assert formats.read(str(tmp_path / "again")).vectors == expected
-    with one_line("--normalize is for --to_format=sentence_transformers"):
+    with one_line("--normalize is only for --to_format=sentence_transformers"):
         convert("x", "albert_tf", normalize=False)
-    with one_line("--max_seq_length: 17 is over the model's 16 positions"):
+    with one_line("--max_seq_length: 17 is more than the model's 16 positions"):
         convert("x", max_seq_length=17)
     assert not (tmp_path / "x").exists()
 
@@ -125,7 +125,7 @@ STATIC, LSTM = (f"sentence_transformers.models.{x}" for x in ("StaticEmbedding",
         (DENSE, {"use_residual": True}, "use_residual is True"),
         (DENSE, {"bias": False}, "bias is False"),
         (DENSE, {"module_input_name": "token_embeddings"}, "module_input_name is"),
-        (DENSE, {"activation_function": "x"}, "Dense layer is not the pooler"),
+        (DENSE, {"activation_function": "x"}, "Dense layer is neither the model's pooler"),
         (NORMALIZE, {"module_output_name": "other"}, "module_output_name is"),
         (MODULES, {0: {"path": "0_Transformer"}}, r"no file '.*0_Transformer/config"),
         (MODULES, {0: {"type": 5}}, r"Expected `str`, got `int` - at `\$\[0\]\.type`"),

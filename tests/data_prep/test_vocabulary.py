@@ -143,7 +143,7 @@ def test_same_command_again_changes_nothing_and_another_is_refused(tmp_path, cap
     train(tmp_path)
     before = tiny_records.contents(tmp_path)
     train(tmp_path)
-    assert "holds this vocabulary already" in capsys.readouterr().err
+    assert "already holds this vocabulary" in capsys.readouterr().err
     (tmp_path / "spiece.model").unlink()  # as if killed after the hashes
     train(tmp_path)
     assert tiny_records.contents(tmp_path) == before
@@ -166,7 +166,7 @@ def test_a_sample_has_the_same_share_of_each_file(tmp_path, capsys):
 
     chosen = sample(max_sentences=500)
     assert Counter(line[0] for line in chosen) == {"a": 50, "b": 350, "d": 100}
-    assert "500 of 1000 lines are taken" in capsys.readouterr().err
+    assert "using 500 of 1000 lines" in capsys.readouterr().err
     assert chosen == sample(max_sentences=500) != sample(max_sentences=500, seed=1)
     numbers = [int(line.split()[1]) for line in chosen if line[0] == "b"]
     assert numbers == sorted(set(numbers))

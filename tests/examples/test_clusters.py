@@ -32,7 +32,7 @@ def test_a_task_knows_its_place():
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({}, "Call it by srun"),
+        ({}, "Run it with srun"),
         (
             {"SLURM_JOB_NODELIST": "a,b", "SLURM_PROCID": "0", "SLURM_NTASKS": "3"},
             "different numbers of tasks",

@@ -81,7 +81,7 @@ def test_a_suite_runs_and_then_is_done(calls, tmp_path, capsys):
     make_suite(tmp_path, minimal_pairs=["*.txt"]).run(is_dry=True)  # other weights: all again
     assert capsys.readouterr().out.count("bin/run_pretraining ") == 2
     other = {**CONFIG, "learning_rate": 0.1}
-    with one_line(r"'one' has numbers of other settings\. Remove them"):
+    with one_line(r"'one' has numbers for other settings\. Remove them"):
         make_suite(tmp_path, config=other).run(is_dry=True)
 
 

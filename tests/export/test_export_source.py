@@ -141,7 +141,10 @@ def test_any_format_is_read_and_a_module_needs_a_pooler(tmp_path):
 @pytest.mark.parametrize(
     ("added", "message"),
     [
-        ("bert/encoder/lora_a", "has 1 weights that are no ALBERT's, such as bert/encoder/lora_a"),
+        (
+            "bert/encoder/lora_a",
+            "has 1 weights that are not an ALBERT's, such as bert/encoder/lora_a",
+        ),
         ("bert/pooler/dense/bias", r"has bert/pooler/dense/bias \[2\] instead of \[8\], which"),
     ],
 )
@@ -163,15 +166,23 @@ EMBEDDING = {"kind": "sentence_embedding", "labels": ["a"]}
 @pytest.mark.parametrize(
     ("kind", "options", "sentence"),
     [
-        ("encoder", {}, "does not say what it is for: name --kind, encoder, "),
+        ("encoder", {}, "does not say what it is for: pass --kind, encoder, "),
         ("encoder", {"kind": "fill_mask"}, "has no cls/predictions/.* another --kind"),
         ("classification", {"kind": "span", "text": False}, "has no cls/squad/output_bias"),
         ("classification", {"labels": ["a"]}, "has 3 classes, not 1"),
         ("classification", {"kind": "regression"}, "has 3 classes, not 1"),
-        ("classification", {"labels": ["a", "", "c"]}, "--labels: give each label a name of its"),
-        ("classification", {"labels": ["a", "b", "a"]}, "--labels: give each label a name of its"),
+        (
+            "classification",
+            {"labels": ["a", "", "c"]},
+            "--labels: give each label a different name",
+        ),
+        (
+            "classification",
+            {"labels": ["a", "b", "a"]},
+            "--labels: give each label a different name",
+        ),
         ("classification", {"labels": ["a", "b\nc", "d"]}, "in one line: 'a, b.*nc, d'"),
-        ("multiple_choice", {"overrides": ["max_qa_length=6"]}, "give --labels=A,B,C,D"),
+        ("multiple_choice", {"overrides": ["max_qa_length=6"]}, "pass --labels=A,B,C,D"),
         ("encoder", EMBEDDING, "--labels is for classification, .*_choice, .*, multi_label, not"),
         (
             "encoder",
@@ -179,8 +190,12 @@ EMBEDDING = {"kind": "sentence_embedding", "labels": ["a"]}
             "--pooling is for sentence_embedding",
         ),
         ("encoder", {"kind": "encoder", "top_k": 5}, "--top_k is for fill_mask, not for encoder"),
-        ("span", {"null_threshold": 1.0, **LENGTHS}, "--null_threshold is for .* have no answer"),
-        ("encoder", {"kind": "encoder", "overrides": ["max_seq_length=99"]}, "99 is over"),
+        (
+            "span",
+            {"null_threshold": 1.0, **LENGTHS},
+            "--null_threshold is only for .* have no answer",
+        ),
+        ("encoder", {"kind": "encoder", "overrides": ["max_seq_length=99"]}, "99 is more than"),
         ("span", SHORT, "leaves no room for the context"),
         ("fill_mask", {"overrides": ["max_seq_length=4"]}, "must be at least 5, not 4"),
     ],

@@ -89,7 +89,7 @@ def test_it_has_what_the_hub_asks_for_and_the_hashes_of_its_files(exported, enco
 def test_ids_that_do_not_fit_are_refused(encoder, training):
     inputs, _ = batch()
     changes = {
-        "input_mask begins with 0": {"input_mask": inputs["input_mask"][:, ::-1]},
+        "input_mask starts with 0": {"input_mask": inputs["input_mask"][:, ::-1]},
         "segment_ids must be from 0 to 1": {"input_type_ids": inputs["input_type_ids"] + 3},
     }
     for message, change in changes.items():
@@ -177,7 +177,7 @@ def test_a_checkpoint_without_heads_has_the_encoder_alone(tmp_path):
     assert not any(hasattr(encoder, name) for name in ("mlm", "sop", "do_lower_case"))
     longest = source.config.max_position_embeddings
     for folder, length, message in (
-        ("modules", None, r"--output_dir: .* exists"),
+        ("modules", None, r"--output_dir: .* already exists"),
         ("more", 9, "has no vocabulary"),
         ("more", longest + 1, f"--seq_length={longest + 1}: the model reads at most {longest} "),
     ):

@@ -101,11 +101,13 @@ def test_the_program_writes_a_file(run_program, tmp_path, capsys, monkeypatch):
     source = SourceConfig(checkpoint="run", overrides=("max_seq_length=14",))
     read.assert_called_once_with(ExportConfig(source=source, text=False))
     assert capsys.readouterr().out.splitlines()[-1] == str(path)
-    assert "model.tflite is there already. Remove it, or" in run_program(PROGRAM, *arguments)
+    assert "model.tflite already exists. Remove it, or" in run_program(PROGRAM, *arguments)
     read.assert_called_once()
     other = f"--output={tmp_path}/int8.tflite"
     message = run_program(PROGRAM, "--checkpoint=run", other, "--quantize=dynamic")
-    assert message.startswith("export: --quantize=dynamic: int8 may cost score. Use --format=int8")
+    assert message.startswith(
+        "export: --quantize=dynamic: int8 may lower the score. Use --format=int8"
+    )
     card = (tmp_path / "model.tflite.md").read_text()
     assert "their order is `segment_ids`, `input_mask`, `input_ids`;" in card
     (code,) = re.findall("```python\n(.*?)```", card, re.DOTALL)

@@ -81,8 +81,12 @@ def test_the_contract_of_the_published_question_answerer(tasks, vocabulary):
 @pytest.mark.parametrize(
     ("kind", "settings", "message"),
     [
-        ("regression", {}, "--mediapipe is for classification, .*: it has no task for regression"),
-        ("classification", {"lower_case": False}, "and the vocabulary is cased"),
+        (
+            "regression",
+            {},
+            "--mediapipe is for classification, .*: MediaPipe has no task for regression",
+        ),
+        ("classification", {"lower_case": False}, "but the vocabulary is cased"),
         ("classification", None, "has no vocabulary"),
     ],
 )

@@ -101,7 +101,10 @@ def test_the_program_writes_a_folder_of_transformers(run_program, vocabulary, tm
     assert "| out | `logits` | batch, 3 |" in card
     assert "ORTModelForSequenceClassification" in card
     message = run_program(PROGRAM, *flags)
-    assert message == f"export: --output_dir: {target} exists. Remove it, or name another folder."
+    assert (
+        message
+        == f"export: --output_dir: {target} already exists. Remove it, or use another folder."
+    )
 
 
 MISTAKES = {

@@ -159,10 +159,10 @@ NONE, LONG = (tf.zeros([3, length], tf.int32) for length in (0, 17))
         ("input_ids", lambda x: x + 61, "input_ids must be from 0 to 60"),
         ("input_ids", lambda x: x - 61, "input_ids must be from 0 to 60"),
         ("input_mask", lambda x: x + 2, "input_mask must be from 0 to 1"),
-        ("input_mask", lambda x: 1 - tf.eye(*x.shape, dtype=x.dtype), "begins w"),
+        ("input_mask", lambda x: 1 - tf.eye(*x.shape, dtype=x.dtype), "starts w"),
         ("segment_ids", lambda x: x + 2, "segment_ids must be from 0 to 1"),
         ("masked_lm_positions", lambda x: x + 7, "inside the sequence"),
-        ("masked_lm_positions", lambda x: x[:1], "a row for each row"),
+        ("masked_lm_positions", lambda x: x[:1], "one row per row"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_a_sentence(exported, name, change, sentence):
@@ -184,7 +184,7 @@ def test_choices_and_examples_that_do_not_fit_are_refused(exported):
     with refused(match="must have 5 choices"):
         ask(**{name: value[:, :4] for name, value in ids.items()})
     uneven = {"input_ids": tf.zeros([1, 9], tf.int32)}
-    with refused(match="5 choices of one length"):
+    with refused(match="5 choices, padded to"):
         classify(inputs=tiny_exports.examples(model, uneven))
     ids["input_mask"] = ids["input_mask"][:, :4]
     with refused(match="input_mask must have as many"):
@@ -235,7 +235,7 @@ def test_versions_follow_each_other_and_are_never_overwritten(tmp_path):
     (folder / "7").mkdir()
     (folder / "notes").mkdir()
     assert model_versions.choose_folder(str(folder)) == f"{folder}/8"
-    with one_line(r"2 exists\. Take another --version"):
+    with one_line(r"2 already exists\. Use another --version"):
         model_versions.write(model, str(folder), 2)
 
 
@@ -247,7 +247,7 @@ def test_a_failure_leaves_nothing_behind_and_another_export_alone(tmp_path, monk
         (tmp_path / "1").mkdir()
 
     monkeypatch.setattr(serving_api, "write_warmup", write)
-    error, message = (OSError, "space") if fails else (UserError, "by another export meanwhile: ex")
+    error, message = (OSError, "space") if fails else (UserError, "another export has written")
     with pytest.raises(error, match=message):
         model_versions.write(tiny_exports.source("encoder"), str(tmp_path))
     assert os.listdir(tmp_path) == ([] if fails else ["1"])

@@ -60,4 +60,4 @@ def test_a_client_is_told_in_a_sentence_what_is_wrong(served):
     with pytest.raises(grpc.RpcError) as error:
         client.Predict(serving_api.make_log("token_ids", signature).predict_log.request, timeout=60)
     assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert "a sequence must have at most 16 tokens: cut longer ones up." in error.value.details()
+    assert "a sequence must have at most 16 tokens: split longer ones." in error.value.details()

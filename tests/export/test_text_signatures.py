@@ -38,7 +38,7 @@ def test_long_texts_are_refused(kind, vocabulary):
     texts = {name: tf.fill(shape, "ab" * 25) for name, shape in shapes.items()}
     signature.function(texts)
     for name, shape in shapes.items():
-        message = f"{name} must have at most 50 bytes: cut longer texts up"
+        message = f"{name} must have at most 50 bytes: split longer texts"
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             signature.function(texts | {name: tf.fill(shape, "é" * 25 + "a")})
 

@@ -69,7 +69,7 @@ def test_a_column_that_is_named_is_taken_though_it_has_the_default_name(write):
             "no header: its first line is an example",
         ),
         ({"It was a good day": TEXTS, "3.5": LABELS}, "no header: its first line is an example"),
-        ({"id": [], "review": []}, "a.csv has a header and no rows."),
+        ({"id": [], "review": []}, "a.csv has a header but no rows."),
     ],
 )
 def test_doubt_is_one_line_that_lists_the_columns(write, columns, message):

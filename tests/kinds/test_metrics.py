@@ -50,11 +50,11 @@ def test_values_by_hand_and_where_they_are_not_defined(name, targets, prediction
 
 
 def test_what_is_refused():
-    with one_line(r"'mse' is not known\. Known: accuracy, f1, matthews"):
+    with one_line(r"'mse' is unknown\. Known: accuracy, f1, matthews"):
         metrics.get("mse")
-    with one_line(r"f1: needs two labels, not 3\. Take accuracy"):
+    with one_line(r"f1: needs two labels, not 3\. Use accuracy"):
         metrics.get("f1")(["a"], ["a"], ("a", "b", "c"))
-    with one_line("needs two examples or more, not 1"):
+    with one_line("needs at least two examples, not 1"):
         metrics.compute_interval(lambda rows: 1.0, np.arange(1), seed=0)
 
 

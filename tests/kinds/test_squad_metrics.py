@@ -177,10 +177,16 @@ def test_many_f1_are_added_one_after_the_other():
     ("arguments", "message"),
     [
         (([], {}), "there is no question to score"),
-        ((QUESTIONS, {"x7": "cat", "x8": "dog"}), "predictions for 2 unknown questions, x7 for"),
-        ((QUESTIONS, TEXTS, {**ODDS, "x": 0.0}), "null odds for 1 unknown questions, x for one"),
-        ((QUESTIONS, TEXTS, {"0": 0.0}), "4 predictions have no null odds, 1 for one"),
-        (([{**QUESTIONS[0], "labelled": False}], {}), "1 questions have no labels, 0 for one"),
+        (
+            (QUESTIONS, {"x7": "cat", "x8": "dog"}),
+            "predictions for 2 unknown questions, for example x7",
+        ),
+        (
+            (QUESTIONS, TEXTS, {**ODDS, "x": 0.0}),
+            "null odds for 1 unknown questions, for example x",
+        ),
+        ((QUESTIONS, TEXTS, {"0": 0.0}), "4 predictions have no null odds, for example 1"),
+        (([{**QUESTIONS[0], "labelled": False}], {}), "1 questions have no labels, for example 0"),
     ],
 )
 def test_what_cannot_be_scored_is_told_in_one_line(arguments, message):

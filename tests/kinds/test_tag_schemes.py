@@ -34,12 +34,12 @@ def test_tags_and_repaired_ones_have_these_spans(text, scheme, spans):
 @pytest.mark.parametrize(
     ("text", "index", "reason"),
     [
-        ("O I-A", 1, "I-A comes after O, where no A has begun"),
-        ("I-A", 0, "I-A comes after the beginning"),
-        ("B-A I-A I-B", 2, "I-B comes after I-A"),
+        ("O I-A", 1, "I-A follows O, but no A span has begun"),
+        ("I-A", 0, "I-A follows the beginning"),
+        ("B-A I-A I-B", 2, "I-B follows I-A"),
         ("S-A B-B O", 1, "B-B is not followed by E-B"),
         ("S-A B-B", 1, "B-B is not followed by E-B"),
-        ("B-A E-A E-A", 2, "E-A comes after E-A"),
+        ("B-A E-A E-A", 2, "E-A follows E-A"),
     ],
 )
 def test_the_first_mistake_is_found(text, index, reason):

@@ -32,11 +32,11 @@ def test_a_task_of_the_users_own():
     ("kind", "labels", "message"),
     [
         ("span", [], "no kind 'span'.*classification"),
-        ("classification", ["a", "b", "a"], "twice"),
+        ("classification", ["a", "b", "a"], "duplicate label"),
         ("classification", ["a"], "at least two labels, not 1"),
-        ("regression", ["a", "b"], "leave the labels out"),
-        ("classification", "ab", r"^labels: 'ab' is no list of names"),
-        ("classification", ["a", ""], "none of them empty"),
+        ("regression", ["a", "b"], "Leave them out"),
+        ("classification", "ab", r"^labels: 'ab' is not a list of names"),
+        ("classification", ["a", ""], "that are not empty"),
     ],
 )
 def test_labels_that_do_not_fit_the_kind_are_refused(kind, labels, message):
@@ -47,9 +47,9 @@ def test_labels_that_do_not_fit_the_kind_are_refused(kind, labels, message):
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ({}, r"^the header of the file has no task \('task'\): it is damaged"),
-        ({"task": "own", "labels": ["a", "b"]}, r"has no task \('kind'\): it is damaged"),
-        ({"task": "own", "kind": "classification", "labels": [1, 2]}, "is no list of names"),
+        ({}, r"^the file's header has no task \('task'\): the file is damaged"),
+        ({"task": "own", "labels": ["a", "b"]}, r"has no task \('kind'\): the file is damaged"),
+        ({"task": "own", "kind": "classification", "labels": [1, 2]}, "is not a list of names"),
         ({"task": "mnli-mm"}, r"no task 'mnli-mm'.*mnli.*race"),
     ],
 )

@@ -96,7 +96,7 @@ def test_vectors_are_read_in_the_order_of_their_ids(tmp_path):
     np.testing.assert_array_equal(teacher_vectors.read(path, "abc"), vectors)
     lines = [json.dumps({"id": name}) for name in "acb"]
     (tmp_path / "v.jsonl").write_text("\n".join(lines))
-    with pytest.raises(UserError, match=r"v\.npy: vector 'c' is where the text 'b' is"):
+    with pytest.raises(UserError, match=r"v\.npy: vector 'c' is where text 'b' should be"):
         teacher_vectors.read(path, "abc")
 
 
@@ -104,8 +104,8 @@ def test_vectors_are_read_in_the_order_of_their_ids(tmp_path):
     ("vectors", "message"),
     [
         (normal(2, W), "has 2 vectors for 3 texts"),
-        (normal(3), r"holds float64 \[3\]: give one vector"),
-        (np.ones((3, W), int), r"holds int64 \[3, 5\]: give one vector"),
+        (normal(3), r"holds float64 \[3\]: it needs one vector"),
+        (np.ones((3, W), int), r"holds int64 \[3, 5\]: it needs one vector"),
         (None, "is not a .npy file"),
     ],
 )

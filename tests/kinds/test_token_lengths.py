@@ -42,9 +42,7 @@ def test_windows_that_do_not_overlap_are_refused():
     config = FinetuneConfig(max_seq_length=128, doc_stride=60)
     assert token_lengths.follow(config, *named) == config
     config = FinetuneConfig(max_seq_length=128, doc_stride=61)
-    with one_line(
-        "doc_stride=61: windows of max_seq_length=128 would not overlap. Take at most 60"
-    ):
+    with one_line("doc_stride=61: windows of max_seq_length=128 would not overlap. Use at most 60"):
         token_lengths.follow(config, *named)
 
 

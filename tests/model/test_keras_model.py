@@ -169,16 +169,16 @@ REFUSED = {
     "class_weight: the model has several outputs": lambda: MODELS["span_or_none"]().fit(
         {}, {"start_logits": 0, "end_logits": 0}, class_weight={0: 1.0}
     ),
-    r"class_weight: give \{id of a class": lambda: compiled("sgd").fit(
+    r"class_weight: pass \{id of a class": lambda: compiled("sgd").fit(
         random_inputs(16), TARGETS, class_weight={"good": 1.0}, verbose=0
     ),
-    "input_ids: its rows are not equally long. Pad them": lambda: MODELS["classification"]()(
+    "input_ids: its rows have different lengths. Pad them": lambda: MODELS["classification"]()(
         {"input_ids": [[5, 6], [7]]}
     ),
     "'mask' is no": lambda: Albert(CONFIG)(
         {"input_ids": keras.Input((9,), dtype="int32"), "mask": keras.Input((9,))}
     ),
-    "input_ids is float32: give integers": lambda: Albert(CONFIG)({"input_ids": keras.Input((9,))}),
+    "input_ids is float32: pass integers": lambda: Albert(CONFIG)({"input_ids": keras.Input((9,))}),
 }
 
 

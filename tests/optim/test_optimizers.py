@@ -31,7 +31,7 @@ def test_a_rate_is_constant_and_then_decays():
         rates = [float(optimizers.WarmupDecay(**schedule)(step)) for step in range(last + 2)]
         wanted = [0, 0.25, *[0.5] * (last - 6), *(0.5 * shape(x / 4) for x in range(5)), 0]
         np.testing.assert_allclose(rates, wanted, rtol=1e-6)
-    with pytest.raises(UserError, match="num_decay_steps 11 begin before the warm-up ends"):
+    with pytest.raises(UserError, match="num_decay_steps 11 start before the warm-up ends"):
         dataclasses.replace(config, num_decay_steps=11)
 
 

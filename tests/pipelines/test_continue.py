@@ -36,7 +36,7 @@ def test_a_run_stopped_early_goes_on_as_the_one_planned_longer(data, short, tmp_
     [change] = run_record.read(str(tmp_path / "on")).history
     assert change.changes == {"stop_at_step": [6, 0]}
     assert (change.step, change.position) == (4, 4)
-    line = f"step 4: goes on from {short}/model.ckpt-4: stop_at_step 6 -> 0"
+    line = f"step 4: continued from {short}/model.ckpt-4: stop_at_step 6 -> 0"
     assert line in capsys.readouterr().err
 
 
@@ -70,7 +70,7 @@ def test_with_other_records_it_begins_with_their_first(data, short, tmp_path):
     [change] = run_record.read(str(tmp_path / "on")).history
     assert change.position == 0
     assert change.changes["--train_files"] == ["2 files, 37 examples", "1 files, 21 examples"]
-    assert str(change).endswith("; the records from their beginning")
+    assert str(change).endswith("; the records from the start")
 
 
 @pytest.mark.full
@@ -81,7 +81,7 @@ def test_a_run_killed_before_its_first_checkpoint_needs_the_flag_again(data, sho
     for name in os.listdir(workdir):
         if name.startswith("model.ckpt"):
             os.remove(workdir / name)
-    with one_line("Name that run again with --continue_from"):
+    with one_line("Pass that run again with --continue_from"):
         tiny_run.run(data, workdir, tiny_run.settings(**SETTINGS))
     go_on(data, short, workdir)
     for name, value in tiny_run.all_tensors(workdir).items():
@@ -105,7 +105,7 @@ def test_what_cannot_go_on_is_refused_and_nothing_is_written(data, short, tmp_pa
     for records, source, changes, message in (
         (data, short, {"albert": tiny_run.albert(hidden_size=12)}, "albert.hidden_size=8, the con"),
         (others, short, {"sentence_task": "none"}, "sentence_task='sop', the config has 'none'"),
-        (data, short, {"num_train_steps": 6}, "is at step 6, and the config ends at 6"),
+        (data, short, {"num_train_steps": 6}, "is at step 6, but the config ends at 6"),
         (data, tmp_path / "none", {}, "holds no checkpoint"),
         (data, tmp_path, {}, "is not in the folder of a run"),
     ):

@@ -113,7 +113,7 @@ def test_patience_is_chosen_on_dev_and_taken_by_all_that_predict(
     formats.convert(str(folder), str(tmp_path / "ours"))
     for copy in ("saved", "ours"):
         assert albert_tf.load(str(tmp_path / copy)).predict(["a b"]) == [answer]
-    with one_line("fit of Keras trains no heads after each layer"):
+    with one_line("Keras's fit does not train early-exit heads"):
         loaded.model.fit(loaded.encode(["a b"]))
     theirs = str(tmp_path / "theirs")
     formats.convert(str(folder), theirs, to_format="hugging_face")

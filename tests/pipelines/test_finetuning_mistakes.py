@@ -29,15 +29,15 @@ def test_a_checkpoint_of_another_vocabulary(run, tmp_path):
     initial = tiny_checkpoints.write(
         tmp_path / "initial", tiny_checkpoints.make(other), "albert_tf"
     )
-    refused(run, "are different vocabularies", options={"init_checkpoint": initial})
+    refused(run, "have different vocabularies", options={"init_checkpoint": initial})
     assert not (tmp_path / "run").exists()
 
 
 def test_folders_that_are_none_or_empty(run, vocabulary, tmp_path):
     refused(run, "there are no complete records in .*nothing'", train=f"{tmp_path}/nothing")
     empty = write_folder(tmp_path / "empty", "classification", vocabulary, split="dev", number=0)
-    refused(run, r"empty has no examples\. Give a file with at least one", dev=empty)
-    refused(run, "pre holds no records of a task", train=tiny_run.write_data(tmp_path / "pre"))
+    refused(run, r"empty has no examples\. Use a file with at least one", dev=empty)
+    refused(run, "pre holds no task records", train=tiny_run.write_data(tmp_path / "pre"))
 
 
 def test_data_of_another_task():
@@ -47,10 +47,14 @@ def test_data_of_another_task():
     two = task_table.make_own("classification", ("x", "y"))
     same = task_table.make_own("classification", mnli.labels)
     for data, task, message in (
-        (task_table.make_own("regression"), model, "are of own .regression., the model of own"),
-        (two, model, r"2 labels \(x, y\), the model of own .* with 3 labels"),
-        (same, mnli, "are of own .* the model of mnli"),
-        (mnli, ax, "are of mnli .* the model of ax"),  # with the same labels
+        (
+            task_table.make_own("regression"),
+            model,
+            "are for own .regression., the model is for own",
+        ),
+        (two, model, r"2 labels \(x, y\), the model is for own .* with 3 labels"),
+        (same, mnli, "are for own .* the model is for mnli"),
+        (mnli, ax, "are for mnli .* the model is for ax"),  # with the same labels
     ):
         with one_line(message):
             task_dataset.check_task(data, task)
@@ -74,6 +78,6 @@ def test_damaged_records(run, folders, vocabulary, tmp_path):
     path = tmp_path / "cut/records.tfrecord"
     whole = path.read_bytes()
     path.write_bytes(whole[:-3])
-    refused(run, r"cut/records\.tfrecord has .* bytes, .* Remove .*cut: it is made", dev=folder)
+    refused(run, r"cut/records\.tfrecord has .* bytes, .* Remove .*cut: it will be", dev=folder)
     path.write_bytes(whole[:-3] + bytes(3))
     refused(run, "truncated or corrupt", train=folder, name="third", shuffle_buffer_size=30)

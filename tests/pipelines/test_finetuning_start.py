@@ -35,7 +35,7 @@ def test_a_run_starts_from_the_encoder_of_a_checkpoint(run, initial, tmp_path, c
     log = capsys.readouterr().err.splitlines()
     assert "left out: the head masked_lm, 5 weights" in log
     assert "left out: the head sentence_order, 2 weights" in log
-    assert "new: the head of the task, output_bias, output_weights" in log
+    assert "new: the task's head, output_bias, output_weights" in log
     assert "loaded 25, missing 0, unexpected 0, mismatched 0" in log
     assert not any("step 0" in line for line in log)
     weights, read = native.read_weights(f"{tmp_path}/run"), formats.read(start["init_checkpoint"])
@@ -71,7 +71,7 @@ def test_a_run_starts_from_a_regression_of_transformers(run, vocabulary, tmp_pat
     again = formats.read(f"{tmp_path}/run")
     assert again.is_regression
     np.testing.assert_array_equal(again.weights["output_weights"], made.weights["output_weights"])
-    with one_line(r"theirs has a head of regression, .*init_head"):
+    with one_line(r"theirs has a regression head, .*init_head"):
         run("multiple_choice", name="no", options=options, **STILL)
     assert not (tmp_path / "no").exists()
 

@@ -184,12 +184,12 @@ def test_odds_that_move_past_the_served_threshold_lower_the_score(monkeypatch):
         ({"dev_file": "missing.jsonl"}, "no file matches"),
         ({"checkpoint": "missing"}, "there is nothing at"),
         ({"kind": "multi_label", "labels": "x,y"}, "--labels: the model has none."),
-        ({"kind": "multi_label"}, "--kind=multi_label: the model is of regression."),
+        ({"kind": "multi_label"}, "--kind=multi_label: the model is for regression."),
         ({"task": "sst-2"}, "sst-2"),
         ({"max_loss": "-1"}, "max_loss"),
         ({"output": "a.tflite"}, "pass either --output_dir, or --output, a file for LiteRT."),
-        ({"output_dir": ROOT, "checkpoint": "missing"}, f"--output_dir: {ROOT} exists"),
-        ({}, "ONNX Runtime's outputs differ from those of "),
+        ({"output_dir": ROOT, "checkpoint": "missing"}, f"--output_dir: {ROOT} already exists"),
+        ({}, "ONNX Runtime's outputs differ from "),
     ],
 )
 def test_mistakes_are_one_line(run_program, flags, monkeypatch, changes, sentence):

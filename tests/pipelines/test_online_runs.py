@@ -130,7 +130,7 @@ def test_phases_may_mask_other_shares(data):
 def test_records_with_masks_may_be_evaluated_but_not_trained_on_in_other_shares(data, tmp_path):
     static = tiny_run.write_data(tmp_path / "static", like=data)
     files = [f"{folder}/train-*" for folder in (data, static)]
-    with one_line(r"static hold masks already\. Unset it, or make records"):
+    with one_line(r"static hold masks already\. Unset it, or create records"):
         pretraining_records.read(SETTINGS, files[1:], [])
     with one_line(r"static differ in masking, ngram, .*same flags"):
         pretraining_records.read(tiny_run.settings(), files, [])
@@ -143,8 +143,8 @@ def test_records_with_masks_may_be_evaluated_but_not_trained_on_in_other_shares(
     ("changes", "message"),
     [
         ({"masked_lm_prob": 0.0}, "masked_lm_prob must be more than 0.0"),
-        ({"final_masked_lm_prob": 0.1}, "final_masked_lm_prob needs the masked_lm_prob"),
-        ({"masked_lm_prob": 0.5}, "0.5 of 14 tokens are 7, over max_predictions_per_seq 3"),
+        ({"final_masked_lm_prob": 0.1}, "final_masked_lm_prob needs masked_lm_prob"),
+        ({"masked_lm_prob": 0.5}, "0.5 of 14 tokens are 7, more than max_predictions_per_seq 3"),
     ],
 )
 def test_shares_that_do_not_fit_are_refused(changes, message):

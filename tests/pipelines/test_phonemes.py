@@ -254,14 +254,14 @@ def test_mistakes_are_one_line(data, trained, tmp_path):
             make(data, tmp_path / "records", dataclasses.replace(DATA, sentence_task=task), words)
     with one_line("needs masking=online"):
         DataConfig(sentence_task="phonemes")
-    with one_line("5 words apart, and the head has room for 4"):
+    with one_line("5 different words, but the head has room for 4"):
         run(data, tmp_path / "small", settings(num_words=5))
     (data / "others.txt").write_text("".join(f"{word}\n" for word in WORDS[:0:-1]))
     make(data, tmp_path / "others", words="others.txt")
-    with one_line("tell other words apart"):
+    with one_line("have other words"):
         pretraining_evaluation.evaluate(str(trained), [f"{tmp_path}/others/eval-*"])
     for content, message in (
-        ("model_params: [", "has no model_params, the sizes of the model, in YAML"),
+        ("model_params: [", "has no model_params, the model's sizes in YAML"),
         ("model_params: {hidden_size: 8, num_attention_heads: 2}", "has no step_N.t7"),
     ):
         (tmp_path / "config.yml").write_text(content)

@@ -125,7 +125,7 @@ def test_nsp_records_of_the_same_text_give_the_cross_evaluation(data, trained, t
 def test_a_loss_that_is_not_finite_stops_the_run(data, tmp_path):
     # LAMB scales every update to the weight: only an absurd rate overflows.
     config = tiny_run.settings(learning_rate=1e30, num_warmup_steps=0)
-    message = r"^loss, .*, weight_norm: not finite any more in the updates 1 to 2\. .*\(none yet\)"
+    message = r"^loss, .*, weight_norm: no longer finite in the updates 1 to 2\. .*\(none yet\)"
     with one_line(message):
         tiny_run.run(data, tmp_path, config)
     [record] = tiny_run.metrics(tmp_path)  # written before the end
@@ -146,7 +146,7 @@ def test_a_rollback_leaves_out_the_data_that_did_it(tmp_path, capsys):
     steps = {"num_train_steps": 6, "save_checkpoints_steps": 1, "steps_per_loop": 1}
     tiny_run.run(data, tmp_path / "run", tiny_run.settings(**steps, max_rollbacks=3))
     log = capsys.readouterr().err
-    assert "masked_lm_loss, masked_lm_accuracy, gradient_norm, weight_norm: not finite any" in log
+    assert "masked_lm_loss, masked_lm_accuracy, gradient_norm, weight_norm: no longer finite" in log
     assert log.index("mlm nan") < log.index(": back to ")
     assert [record["step"] for record in tiny_run.metrics(tmp_path / "run")] == [1, 2, 3, 4, 5, 6]
     assert tiny_run.all_tensors(tmp_path / "run")["position/.ATTRIBUTES/VARIABLE_VALUE"] == 7
@@ -183,9 +183,9 @@ def test_records_that_do_not_fit_are_refused(data, tmp_path):
     other = tiny_run.write_records(f"{tmp_path}/other", tiny_run.TRAIN, vocabulary_sha256="other")
     for patterns, message in {
         (f"{data}/nothing-*",): "no file matches",
-        (str(unfinished),): "so unfinished or not made here",
+        (str(unfinished),): "unfinished, or from another program",
         (f"{data}/train-*", f"{other}/train-*"): "different vocabularies",
-        (f"{cut.parent}/train-*",): r"train-1\.tfrecord has .* bytes, which is not what its",
+        (f"{cut.parent}/train-*",): r"train-1\.tfrecord has .* bytes, which differs from its",
     }.items():
         with one_line(message):
             pretraining_records.read(tiny_run.settings(), patterns, [])
@@ -207,7 +207,7 @@ def test_a_folder_of_another_run_is_refused(data, trained, tmp_path):
 
 def test_weights_of_another_vocabulary_are_refused(trained, tmp_path):
     other = tiny_run.write_data(tmp_path / "other")
-    with one_line("are different vocabularies"):
+    with one_line("have different vocabularies"):
         tiny_run.run(other, tmp_path / "second", tiny_run.settings(), init_checkpoint=trained)
     assert not (tmp_path / "second").exists()
 
@@ -215,10 +215,10 @@ def test_weights_of_another_vocabulary_are_refused(trained, tmp_path):
 def test_records_that_cannot_be_evaluated_are_refused(data, trained, tmp_path):
     longer = tiny_run.write_data(tmp_path / "longer", like=data, max_seq_length=17)
     for patterns, message in {
-        f"{longer}/eval-*": "max_seq_length=17, over the model's max_position_embeddings 16",
+        f"{longer}/eval-*": "max_seq_length=17, more than the model's max_position_embeddings 16",
         f"{data}/eval-*,{tiny_run.write_data(tmp_path / 'same', like=data)}/eval-*": "a second",
-        f"{tiny_run.write_data(tmp_path / 'foreign')}/eval-*": "of another vocabulary",
-        f"{data}/*.json": "Name record files alone",
+        f"{tiny_run.write_data(tmp_path / 'foreign')}/eval-*": "have another vocabulary",
+        f"{data}/*.json": "Pass only record files",
     }.items():
         with one_line(message):
             pretraining_evaluation.evaluate(trained, patterns.split(","))

@@ -99,7 +99,7 @@ def test_pieces_are_learnt_from_text(extend, checkpoints, kind, capsys):
     assert now < before
     output = capsys.readouterr()
     words = sum(len(line.split()) for line in DOMAIN)
-    shown = f"{words:,} words: {before / words:.4f} pieces a word before, {now / words:.4f} after"
+    shown = f"{words:,} words: {before / words:.4f} tokens a word before, {now / words:.4f} after"
     assert shown in output.out
     assert f"{old.size:,} + {len(names):,} = {new.size:,} pieces" in output.out
 
@@ -127,17 +127,17 @@ def test_the_folder_is_a_checkpoint_with_its_vocabulary(extend, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "pieces", "message"),
     [
-        ("sentencepiece", " \n\n", "pieces.txt is empty. Write a piece in each line."),
-        ("sentencepiece", "▁a b\n", "line 1: '▁a b' is never read: .* makes 'a b' of it"),
-        ("sentencepiece", "▁x▁y\n", "line 1: '▁x▁y' is never read: .* makes 'x y' of it"),
-        ("sentencepiece", "▁new\n▁Herz\n", "line 2: '▁Herz' is never read: .* makes 'herz' of it"),
-        ("sentencepiece", "▁new\n\n▁new\n", "line 3: '▁new' is there twice"),
-        ("sentencepiece", "(\n", r"line 1: '\(' is in the vocabulary already: "),
-        ("sentencepiece", "▁2011,\n", "line 1: '▁2011,' is never read: .* makes '2011 ,' of it"),
-        ("wordpiece", "heart\n", "line 1: 'heart' is in the vocabulary already: 5"),
-        ("wordpiece", "covid-19\n", "line 1: 'covid-19' is never read: .* makes 'covid - 19' of"),
-        ("wordpiece", "##\n", "line 1: '##' is never read"),
-        ("sentencepiece", None, "one of them"),
+        ("sentencepiece", " \n\n", "pieces.txt is empty. Write one token per line."),
+        ("sentencepiece", "▁a b\n", "line 1: '▁a b' never occurs: .* turns it into 'a b'"),
+        ("sentencepiece", "▁x▁y\n", "line 1: '▁x▁y' never occurs: .* turns it into 'x y'"),
+        ("sentencepiece", "▁new\n▁Herz\n", "line 2: '▁Herz' never occurs: .* turns it into 'herz'"),
+        ("sentencepiece", "▁new\n\n▁new\n", "line 3: '▁new' occurs twice"),
+        ("sentencepiece", "(\n", r"line 1: '\(' is already in the vocabulary: "),
+        ("sentencepiece", "▁2011,\n", "line 1: '▁2011,' never occurs: .* turns it into '2011 ,'"),
+        ("wordpiece", "heart\n", "line 1: 'heart' is already in the vocabulary: 5"),
+        ("wordpiece", "covid-19\n", "line 1: 'covid-19' never occurs: .* into 'covid - 19'"),
+        ("wordpiece", "##\n", "line 1: '##' never occurs"),
+        ("sentencepiece", None, "pass either --pieces"),
     ],
 )
 def test_a_bad_list_is_one_line_and_nothing_is_written(extend, tmp_path, kind, pieces, message):
@@ -150,9 +150,9 @@ def test_other_mistakes_are_one_line(extend, tmp_path):
     with one_line(r"text.txt has no text"):
         extend("sentencepiece", text="")
     (tmp_path / "there").mkdir()
-    with one_line("there exists"):
+    with one_line("there already exists"):
         extend("sentencepiece", "▁new\n", name="there")
-    with one_line("gives no new piece"):
+    with one_line("gives no new tokens"):
         extend("wordpiece", text="the of is\n" * 200, name="none")
 
 
@@ -164,7 +164,7 @@ def test_a_piece_that_the_vocabulary_would_not_use_is_refused(tmp_path):
     pieces = tmp_path / "pieces.txt"
     pieces.write_text("▁aς\n", encoding="utf-8")
     source = write(tmp_path / "in", folder)
-    with one_line("never makes '▁aς' of a text that has it"):
+    with one_line("never produces '▁aς'"):
         vocabulary_extension.extend(source, str(tmp_path / "out"), pieces=str(pieces))
 
 

@@ -79,7 +79,7 @@ def test_a_short_run_is_not_said_to_take_0_days():
     ("arguments", "message"),
     [
         ({"topology": "v9:2x2"}, "--topology: 'v9' is not one of v2, v3"),
-        ({"topology": "v3:16"}, "is not of the form v5e:4x4"),
+        ({"topology": "v3:16"}, "does not have the form v5e:4x4"),
         ({"topology": "v3:2x2", "global_batch": 12}, "is not a multiple of 8"),
         ({"topology": "v3:2x2", "num_devices": 8}, "leave out --device and --num_devices"),
         ({"topology": "v3:2x2", "device": "here"}, "leave out --device and --num_devices"),

@@ -144,7 +144,7 @@ def test_tasks_a_kill_and_another_run(predict, tmp_path, monkeypatch, capsys):
     time = done.stat().st_mtime_ns
     predict(inputs, "tasks", task(0, 2))
     assert done.stat().st_mtime_ns == time
-    assert "tasks: 1 of 2 sources are not done" in capsys.readouterr().out
+    assert "tasks: 1 of 2 sources still wait" in capsys.readouterr().out
     assert predict(inputs, "tasks", task(1, 2)) == alone
     assert predict(inputs, "tasks") == alone
     with pytest.raises(UserError, match="holds work with inputs="):
@@ -189,7 +189,7 @@ def test_vectors_are_files_of_their_own(predict, tmp_path):
 
 
 def test_vectors_are_of_embeddings_alone_and_a_folder_without_any_is_no_claim(predict):
-    with pytest.raises(UserError, match="--vectors is for models of sentence_embedding"):
+    with pytest.raises(UserError, match="--vectors is for sentence_embedding models"):
         predict({"a.txt": b"good"}, vectors=True)
     assert len(predict({"a.txt": b"good"})) == 1
 
@@ -272,7 +272,7 @@ def test_a_label_with_a_tab_is_refused_in_tsv(to_file, monkeypatch):
     inputs = {"a.tsv": b"text\ngood\n"}
     [row] = read_table(to_file("out.csv", inputs))
     assert row["label"] == "a\tb"
-    with pytest.raises(UserError, match=r"has a tab .*out.tsv cannot hold. Name an output"):
+    with pytest.raises(UserError, match=r"has a tab .*out.tsv cannot hold. Use an output"):
         to_file("out.tsv", inputs)
 
 
@@ -303,26 +303,51 @@ A, AB = b'{"text": "a"}\n', b"text,b\na,b\n"
 @pytest.mark.parametrize(
     ("output", "inputs", "columns", "message"),
     [
-        (JSONL, {"a.jsonl": A + b'{"txt": "a"}\n'}, {}, "a.jsonl, row 2: .* --text_column. It has"),
-        (JSONL, {"a.jsonl": A + b'{"text": 3}\n'}, {}, "row 2: it has no text 'text', which"),
-        (JSONL, {"a.jsonl": A + b'["text"]\n'}, {}, "row 2: it has no text 'text', which"),
+        (
+            JSONL,
+            {"a.jsonl": A + b'{"txt": "a"}\n'},
+            {},
+            "a.jsonl, row 2 has .* --text_column. It has",
+        ),
+        (JSONL, {"a.jsonl": A + b'{"text": 3}\n'}, {}, "row 2 has no text 'text', which"),
+        (JSONL, {"a.jsonl": A + b'["text"]\n'}, {}, "row 2 has no text 'text', which"),
         (JSONL, {"a.jsonl": A + b'{"text": '}, {}, "a.jsonl, row 2 is not JSON"),
         (JSONL, {"a.jsonl": A + to_lines([{"text": "a" * 100_001}])}, {}, "2: .*at most 100000 by"),
         (JSONL, {"a.jsonl": b""}, {}, "has no text. Remove it from --input"),
         (JSONL, {"a.txt": "ä\n".encode("utf-16")}, {}, "a.txt is UTF-16: convert it"),
         (JSONL, {"a.xlsx": b"PK\3\4abc"}, {}, "a.xlsx is a zip archive or a spreadsheet"),
-        (JSONL, {"a.csv.gz": gzip.compress(AB)}, {}, "a.csv.gz: no compressed .csv files are read"),
-        (JSONL, {"a.csv": AB}, {"id_column": "nr"}, "row 2: it has no id 'nr'. .* It has text, b."),
-        (JSONL, {"a.csv": AB}, {"second_text_column": "b"}, "--second_text_column: the model take"),
-        (JSONL, {"a.csv": AB}, {"choice_columns": ["b"]}, "--choice_columns: the model takes text"),
+        (
+            JSONL,
+            {"a.csv.gz": gzip.compress(AB)},
+            {},
+            "a.csv.gz: compressed .csv files cannot be read",
+        ),
+        (JSONL, {"a.csv": AB}, {"id_column": "nr"}, "row 2 has no id 'nr'. .* It has text, b."),
+        (JSONL, {"a.csv": AB}, {"second_text_column": "b"}, "--second_text_column: the model only"),
+        (
+            JSONL,
+            {"a.csv": AB},
+            {"choice_columns": ["b"]},
+            "--choice_columns: the model only has the inputs text",
+        ),
         ("o.txt", {"a.csv": AB}, {}, "must end with .jsonl, .jsonl.gz, .csv or .tsv"),
-        (CSV, {"a.csv": b"x,y\ngood,b\n"}, {}, "which column is the text.* Name it with --text_c"),
-        (CSV, {"a.csv": b"text\na,b\n"}, {}, "line 2: 2 fields, .* has 1. Quote a field with"),
+        (
+            CSV,
+            {"a.csv": b"x,y\ngood,b\n"},
+            {},
+            "which column is the text.* Choose one with --text_c",
+        ),
+        (
+            CSV,
+            {"a.csv": b"text\na,b\n"},
+            {},
+            "line 2: 2 fields, .* has 1. In .csv, quote fields with",
+        ),
         (CSV, {"a.csv": b"x;y\na b c;d\n"}, {}, "no column 'text'. .* Save it with commas"),
-        (CSV, {"a.jsonl": A}, {}, "o.csv has the columns of the input, and .*a.jsonl is not"),
+        (CSV, {"a.jsonl": A}, {}, "o.csv needs the columns of the input, but .*a.jsonl is not"),
         ("o.tsv", {"a.csv": AB}, {}, "a.csv is not a table of its kind"),
-        (CSV, {"a.csv": AB, "b.tsv": b"text\tx\na\tb\n"}, {}, "have other columns"),
-        (CSV, {"a.json": A + b'{"text": "b", "x": 1}'}, {}, "entry 2: it has other fields"),
+        (CSV, {"a.csv": AB, "b.tsv": b"text\tx\na\tb\n"}, {}, "have different columns"),
+        (CSV, {"a.json": A + b'{"text": "b", "x": 1}'}, {}, "entry 2 has other fields"),
     ],
 )
 def test_what_cannot_be_predicted_is_named(to_file, tmp_path, output, inputs, columns, message):

@@ -123,7 +123,7 @@ def test_what_fit_and_save_leave(pretrained, tmp_path):
         model.fit(texts, labels, **common)
     with one_line("16 inputs need as many labels, not 1"):
         model.fit(texts, ["a"])
-    with one_line("a list of their names, not of numbers"):
+    with one_line("a list of names, not of numbers"):
         model.fit(texts, np.eye(2)[[0, 1] * 8])
 
 
@@ -134,8 +134,8 @@ def test_what_fit_and_save_leave(pretrained, tmp_path):
         ((["a", "b"], None), "labels: pass one for each input; only pairs need none"),
         ((["a", "b"], ["x", "x"]), "labels: all are the same"),
         ((["a", "b"], ["x", None]), r"inputs\[1\]: the label 'label' is empty"),
-        ((["a", "a"], ["x", "y"]), "inputs has too few different texts .*: name dev"),
-        ((["a", "b"], ["x", "y"], ["a", "b"]), "dev: give a tuple of inputs and labels"),
+        ((["a", "a"], ["x", "y"]), "inputs has too few different texts .*: pass dev"),
+        ((["a", "b"], ["x", "y"], ["a", "b"]), "dev: pass a tuple of inputs and labels"),
         ((["a", "b"], ["x", "y"], (["a"], ["z"])), r"dev\[0\]: 'z' is not a label of own"),
         ((["a", "b"], ["x", "y"], (["a"], ["x"]), 99), r"sequences \(max_seq_length=\)"),
         ((["a"], ["x"], None, 9, "token_classification"), r"inputs\[0\]: the spans are 'x'"),
@@ -197,21 +197,24 @@ def test_each_is_shown_in_a_line(pretrained, reviews):
         (lambda model, _: model.predict(["a"]), r"is not fine-tuned\. Fine-tune it"),
         (lambda model, _: model.fill_mask(["a"], top_k=0), "top_k must be at least 1"),
         (lambda model, _: model.fill_mask(["a"]), r"no \[MASK\] in 'a'"),
-        (lambda model, _: model.fill_mask(["[MASK] " * 20]), "a text of 22 tokens is over 16"),
+        (lambda model, _: model.fill_mask(["[MASK] " * 20]), "a text has 22 tokens, more than 16"),
         (lambda model, _: model.with_head("span"), "there is no kind 'span'"),
         (lambda _, tuned: tuned.fill_mask(["a [MASK]"]), "has no masked-LM head, which guesses"),
         (lambda _, tuned: tuned.embed(["a"], pooling="max"), "pooling: 'max' is not one of mean, "),
-        (lambda _, tuned: tuned.predict(None), "give a text or a list of inputs, not 'None'"),
-        (lambda _, tuned: tuned.embed({"a"}), "give a text or a list of inputs, not "),
+        (lambda _, tuned: tuned.predict(None), "pass a text or a list of inputs, not 'None'"),
+        (lambda _, tuned: tuned.embed({"a"}), "pass a text or a list of inputs, not "),
         (lambda _, tuned: tuned.embed([3]), "an input must be text, or a tuple of texts, not '3'"),
         (lambda _, tuned: tuned.encode([b"x"]), "an input must be text, or a tuple of texts"),
         (lambda _, tuned: tuned.predict([("a", "b")]), "an input must have 1 text, not 2: 'a'"),
         (lambda _, tuned: tuned.predict([()]), "an input must have 1 text, not 0"),
-        (lambda model, _: model.export("x.txt"), r"to: 'x\.txt' is not a folder\. Name another"),
+        (
+            lambda model, _: model.export("x.txt"),
+            r"to: 'x\.txt' is not a folder\. Use another path",
+        ),
         (lambda model, _: model.export("new", kind="foo"), "kind: 'foo' is not one of encoder, "),
         (lambda model, _: model.export("new", dtype="int4"), "dtype: 'int4' is not one of float32"),
         (lambda *_: albert_tf.load("none"), "there is nothing at 'none'"),
-        (lambda *_: albert_tf.load("."), r"'\.' is none of: a checkpoint of this project; "),
+        (lambda *_: albert_tf.load("."), r"'\.' is not one of: a checkpoint of this project; "),
     ],
 )
 def test_mistakes_are_named(pretrained, reviews, tmp_path, monkeypatch, call, message):
@@ -226,10 +229,10 @@ def test_a_checkpoint_without_vocabulary_takes_another_ones(tmp_path, vocabulary
     tiny_checkpoints.write(tmp_path, tiny_checkpoints.make(), "albert_tf")
     model = albert_tf.load(tmp_path)
     assert model.tokenizer is None
-    with one_line("has no vocabulary beside it: load it with vocabulary="):
+    with one_line("has no vocabulary next to it: pass vocabulary="):
         model.embed(["a"])
     assert albert_tf.load(tmp_path, vocabulary=vocabulary).embed(["a"]).shape == (1, 8)
-    with one_line(r"is no folder that holds one of spiece\.model"):
+    with one_line(r"is not a folder with one of spiece\.model"):
         albert_tf.load(tmp_path, vocabulary=str(tmp_path))
 
 
@@ -243,7 +246,7 @@ def test_heads_of_one_output_and_no_run(tmp_path, vocabulary):
     [one, pair] = model.predict(["abcd"]) + model.predict([("abcd", "efgh")])
     assert isinstance(one["prediction"], float) and isinstance(pair["prediction"], float)
     assert albert_tf.load(tmp_path / "numbers", task="race").task.kind.name == "multiple_choice"
-    with one_line("has the head of a task and does not say which"):
+    with one_line("has a task head but does not say"):
         albert_tf.load(tmp_path / "head").predict([("a", "b", "c")])
 
 

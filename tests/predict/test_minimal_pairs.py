@@ -118,9 +118,9 @@ def test_files_of_a_folder_are_paradigms(tmp_path):
     ("name", "rows", "message"),
     [
         ("a.jsonl", [], "holds no pairs"),
-        ("a.jsonl", [{"sentence_good": "a"}], "row 1: it has no text 'sentence_bad'"),
+        ("a.jsonl", [{"sentence_good": "a"}], "row 1 has no text 'sentence_bad'"),
         ("a.jsonl", [{"sentence_good": " ", "sentence_bad": "b"}], "no text 'sentence_good'"),
-        ("a.txt", [], "a.txt is no .jsonl file"),
+        ("a.txt", [], "a.txt is not a .jsonl file"),
     ],
 )
 def test_bad_files_are_refused(tmp_path, name, rows, message):

@@ -31,4 +31,4 @@ def test_the_signal_that_ended_a_command_is_named():
     script = "set -e; source bin/environment.sh; bash -c 'kill -SEGV $$'"
     done = subprocess.run(["bash", "-c", script, "bin/x"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 128 + signal.SIGSEGV
-    assert "bin/x: a command was ended by SIGSEGV. Run bin/x again" in done.stderr
+    assert "bin/x: a command was killed by SIGSEGV. Run bin/x again" in done.stderr

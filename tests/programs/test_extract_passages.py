@@ -24,10 +24,10 @@ def test_passages_are_documents_once(run_program, tmp_path):
 
 def test_mistakes_are_named(run_program, tmp_path):
     output = f"--output={tmp_path}/out.jsonl"
-    assert "name --squad_file, --race_dir or both" in run_program(PROGRAM, output)
+    assert "pass --squad_file, --race_dir or both" in run_program(PROGRAM, output)
     assert "RACE/dev/middle" in run_program(PROGRAM, f"--race_dir={tmp_path}", output)
     itself = [f"--{name}={tmp_path}/dev.json" for name in ("squad_file", "output")]
     (tmp_path / "dev.json").write_text("")
-    assert "is among the inputs. Name another file." in run_program(PROGRAM, *itself)
+    assert "is one of the inputs. Use another file." in run_program(PROGRAM, *itself)
     assert "is not JSON" in run_program(PROGRAM, f"--squad_file={tmp_path}/dev.json", output)
     assert not (tmp_path / "out.jsonl").exists()

@@ -47,7 +47,7 @@ def test_pairs_and_values(run_program, vocabulary, tmp_path, capsys):
         assert not run_program(PROGRAM, *converted)
         assert float(capsys.readouterr().out.split()[-1]) == pytest.approx(float(said[1]))
     message = run_program(PROGRAM, *about, "--second_text=day", "--second_text=night")
-    assert message == "predict: --second_text: give one for each --text."
+    assert message == "predict: --second_text: pass one for each --text."
     assert run_program(PROGRAM, *about) == "predict: an input must have 2 texts, not 1: 'good'."
 
 
@@ -124,11 +124,11 @@ def test_an_export_answers_texts(names, texts, run_program, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "name either --text, or --input, which is files."),
+        ([], "pass either --text, or files with --input."),
         (["--text=a", "--output=b"], "--output is for --input, not for --text. Leave it out."),
         (["--input=a", "--top_k=3"], "--top_k is for --text, not for --input. Leave it out."),
-        (["--text=a", "--input=b"], "name either --text, or --input, which is files."),
-        (["--input=a"], "name either --output, a file, or --output_dir, a folder."),
+        (["--text=a", "--input=b"], "pass either --text, or files with --input."),
+        (["--input=a"], "pass either --output, a file, or --output_dir, a folder."),
         (["--text=a", "--top_k=0"], "top_k must be at least 1, not 0."),
     ],
 )

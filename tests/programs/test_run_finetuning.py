@@ -126,7 +126,7 @@ def test_a_run_remembers_its_data(run, run_program, tmp_path, capsys):
     capsys.readouterr()
     assert not run(*OWN, *tables, "--mode=train")  # nothing is made again
     output = "".join(capsys.readouterr())
-    assert "is there already" in output
+    assert "already exists" in output
     assert "done: step 4" in output
     assert "step 4/4" not in output
     names = {path.name.rsplit("-", 1)[0] for path in (tmp_path / "cache").iterdir()}
@@ -143,13 +143,13 @@ def test_a_run_remembers_its_data(run, run_program, tmp_path, capsys):
     assert not run_program(score, predicted)
     assert json.loads(capsys.readouterr().out) == metrics["metrics"]
     dev.write_text(dev.read_text() + "a good cat\tyes\n")
-    changed = f"{dev}, the dev data of the model, has changed. Name the data with "
+    changed = f"{dev}, the model's dev data, has changed. Pass the data with "
     assert run_program(*program).endswith(f"{changed}--dev_file.")
     assert run_program(score, predicted).endswith(f"{changed}--data_file.")
     assert not run_program(*program, tables[1])
     assert read(tmp_path / "run/metrics-dev.json")["num_examples"] == 4
     dev.unlink()
-    assert "the dev data of the model, is gone." in run_program(*program)
+    assert "the model's dev data, is missing." in run_program(*program)
     assert "there is no test file: pass --test_file" in run_program(*program, "--mode=predict")
 
 
@@ -157,7 +157,7 @@ def test_random_weights_need_a_vocabulary_and_a_model(run, checkpoint, tmp_path,
     write_own(tmp_path)
     one = ("--set=num_train_steps=1", "--set=num_warmup_steps=0", "--set=eval_steps=0")
     command = (*OWN, f"--data_dir={tmp_path}", "--mode=train", *one)
-    assert "name a pre-trained model with --init_checkpoint, or" in run(*command, start=None)
+    assert "pass a pre-trained model with --init_checkpoint, or" in run(*command, start=None)
     albert = json.dumps(config_io.to_dict(tiny_run.albert()))
     vocabulary = f"--vocabulary={checkpoint}/vocabulary"
     assert not run(*command, vocabulary, f"--set=albert={albert}", start=None)
@@ -192,7 +192,7 @@ def test_mnli_its_diagnostic_and_a_task_that_starts_from_it(run, tmp_path, capsy
     assert (content["task"], len(content["predictions"])) == ("ax", 2)
     rte = ("--task=rte", glue, f"--output_dir={tmp_path}/rte", "--recipe=v1")
     message = run(*rte, "--init_head", start=f"--init_checkpoint={tmp_path}/run")
-    assert "has output_bias [3] instead of [2] for the head of the task" in message
+    assert "has output_bias [3] instead of [2] for the task's head" in message
     capsys.readouterr()
     assert not run(*rte, start=f"--init_checkpoint={tmp_path}/run")
     output = "".join(capsys.readouterr())

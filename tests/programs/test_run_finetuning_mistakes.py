@@ -11,13 +11,13 @@ SQUAD = ["--task=squad2", "--train_file={0}/answers.json", "--dev_file={0}/quest
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([DATA, "--task=mrcp"], "there is no task 'mrcp'. Take one of cola"),
+        ([DATA, "--task=mrcp"], "there is no task 'mrcp'. Use one of cola"),
         ([DATA, "--mode=learn"], "--mode: 'learn' is not one of train, eval, predict"),
         ([DATA, "--mode="], "--mode is empty: give it a value, or leave it out"),
-        ([DATA, "--label_column=review"], "labels are 'review'. Name a column of its own"),
+        ([DATA, "--label_column=review"], "label columns are 'review'. Pass a different column"),
         (
             [DATA, "--recipe=v3"],
-            "there is no recipe 'v3'. Take one of v1, v2, simcse, vectors, none",
+            "there is no recipe 'v3'. Use one of v1, v2, simcse, vectors, none",
         ),
         ([DATA, "--set=sop=1"], "unknown key 'sop'"),
         (
@@ -25,11 +25,11 @@ SQUAD = ["--task=squad2", "--train_file={0}/answers.json", "--dev_file={0}/quest
             "--epochs and num_train_steps set the same thing. Leave one out",
         ),
         ([DATA, "--batch_size=0"], "batch_size must be at least 1"),
-        ([DATA, "--checkpoint=run"], "--checkpoint is for --mode=eval and --mode=predict"),
+        ([DATA, "--checkpoint=run"], "--checkpoint is only for --mode=eval and predict"),
         ([DATA, "--init_checkpoint=nowhere"], "there is nothing at 'nowhere'"),
         ([DATA, "--labels=good,bad"], "line 2: 'yes' is not a label of own, which has good, bad"),
         ([DATA, "--dev_file=nowhere.tsv"], "--dev_file: no file matches 'nowhere.tsv'"),
-        ([DATA, "--dev_file={0}/empty.tsv"], "empty.tsv has no examples. Give a file with at lea"),
+        ([DATA, "--dev_file={0}/empty.tsv"], "empty.tsv has no examples. Use a file with at lea"),
         ([DATA, "--set=train_batch_size=3", "--set=num_micro_batches=2"], "train_batch_size 3 is"),
         (SQUAD, "the file of dev has examples without labels"),
         ([], "there is no train file: pass --train_file or --data_dir"),

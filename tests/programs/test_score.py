@@ -60,11 +60,11 @@ def test_squad2_with_odds_and_without(score, tmp_path):
     assert score("squad2", texts, data, flag, "--null_threshold=0.5")[0]["exact"] == 100
     message = score("squad2", {"q0": "lamp"}, data)
     assert message == (
-        "score predictions: 1 questions have no prediction, q1 for one: evaluate-v2.0.py stops "
+        "score predictions: 1 questions have no prediction, such as q1: evaluate-v2.0.py stops "
         "there, too. Predict the whole file."
     )
     odds.write_text('{"q0": 0.2}')
-    assert "1 predictions, q1 for one, have no odds" in score("squad2", texts, data, flag)
+    assert "1 predictions have no odds, for example q1" in score("squad2", texts, data, flag)
 
 
 def test_own_predictions_files(score, tmp_path):
@@ -78,8 +78,8 @@ def test_own_predictions_files(score, tmp_path):
     assert score("squad2", path, data, "--null_threshold=0.5")[0]["exact"] == 50
     ends = score("squad2", path, data, "--confidence")[0]
     assert ends["exact_from"] < ends["exact"] == ends["exact_to"] == 100
-    assert "is of --task=squad2, not squad1: name that" in score("squad1", path, data)
-    assert "is for a plain file of squad2" in score("squad2", path, data, f"--na_prob_file={path}")
+    assert "is for --task=squad2, not squad1: pass that" in score("squad1", path, data)
+    assert "is only for plain squad2" in score("squad2", path, data, f"--na_prob_file={path}")
 
 
 def test_tasks_with_labels(score, tmp_path):
@@ -91,10 +91,12 @@ def test_tasks_with_labels(score, tmp_path):
     path = Path(write_predictions(tmp_path / "a.json", task_table.get("rte"), decoded))
     assert score("rte", path, data)[0] == {"accuracy": 1.0}
     assert "1 missing ('1')" in score("rte", {"0": right}, data)
-    assert "1 of unknown examples ('9')" in score("rte", {"0": right, "1": right, "9": right}, data)
+    assert "1 are of unknown examples ('9')" in score(
+        "rte", {"0": right, "1": right, "9": right}, data
+    )
     message = score("rte", {"0": "yes", "1": right}, data)
     assert message.endswith("of '0' does not fit rte, whose kind is classification: 'yes'.")
-    assert "--null_threshold is for squad2" in score("rte", path, data, "--null_threshold=0")
+    assert "--null_threshold is only for squad2" in score("rte", path, data, "--null_threshold=0")
 
 
 def test_numbers_of_a_table_of_ones_own(score, tmp_path):
@@ -111,9 +113,9 @@ def test_predictions_of_the_held_out_tenth_are_scored_with_the_whole_table(score
     data.write_text("text,label\n" + "".join(f"text {k},{k}\n" for k in range(23)))
     scores, log = score("own", {"5": 1, "15": 2.5}, data, "--kind=regression")
     assert scores["spearman"] == pytest.approx(1)
-    assert "scored are the 2 examples that training held out" in log
+    assert "scoring the 2 examples that training held out" in log
     message = score("own", {"5": 1, "14": 2.5}, data, "--kind=regression")
-    assert "2 predictions, and" in message and "Predict the whole file" in message
+    assert "2 predictions, but" in message and "Predict the whole file" in message
 
 
 def test_race_is_scored_by_level(score, tmp_path):

@@ -48,7 +48,7 @@ def test_training_evaluation_export_and_vectors(run, tmp_path, capsys):
     files = (f"--train_file={train}", f"--dev_file={dev}")
     assert not run(*scored, *files, "--negative_columns=no", "--set=pooling=pooler")
     output = "".join(capsys.readouterr())
-    assert "new: the head" not in output
+    assert "new: the task's head" not in output
     assert "own dev | spearman " in output
     scores = tmp_path / "run/metrics-dev.json"
     assert list(read(scores)["metrics"]) == ["spearman", "pearson"]
@@ -66,7 +66,7 @@ def test_training_evaluation_export_and_vectors(run, tmp_path, capsys):
     seconds = model.embed([row["second"] for row in make_rows(5)], normalize=True)
     cosines = [content[str(k)]["prediction"] for k in range(5)]
     np.testing.assert_allclose((unit[:5] * seconds).sum(1), cosines, atol=1e-5)
-    with pytest.raises(UserError, match="gives vectors, no predictions: use embed"):
+    with pytest.raises(UserError, match="gives embeddings, not predictions: use embed"):
         model.predict(texts)
     folder = model.export(str(tmp_path / "served"), normalize=True)
     answer = tf.saved_model.load(folder).signatures["serving_default"](text=tf.constant(texts))
@@ -99,7 +99,7 @@ def test_texts_alone_learn_the_vectors_of_a_teacher(run, tmp_path):
     assert min(losses) > 0
     np.save(tmp_path / "vectors.npy", np.random.default_rng(1).normal(size=(18, 5)))
     assert "training data" in run(*command)  # of another teacher it is another run
-    assert "--teacher, or --teacher_vectors" in run(*command, f"--teacher={tmp_path}/run")
+    assert "--teacher and --teacher_vectors" in run(*command, f"--teacher={tmp_path}/run")
     # A model gives the same vectors as a file of them.
     texts = [row["text"] for row in make_rows(18)]
     np.save(tmp_path / "vectors.npy", albert_tf.load(f"{tmp_path}/run").embed(texts))
@@ -130,8 +130,8 @@ def test_a_linear_layer_leads_into_the_space_of_the_teacher(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--task=own", "--kind=sentence_embedding"], "needs pairs of texts: name --second_text_c"),
-        ([*VECTORS, "--labels=a,b"], "sentence_embedding has no labels: leave the labels out"),
+        (["--task=own", "--kind=sentence_embedding"], "needs pairs of texts: pass --second_text_c"),
+        ([*VECTORS, "--labels=a,b"], "sentence_embedding has no labels. Leave them out"),
         ([*VECTORS, "--negative_columns=nothing"], "there is no column 'nothing'. It has text"),
         (["--task=own", "--simcse", "--labels=a,b"], "--simcse is not for classification"),
         (["--task=own", "--negative_columns=x", "--labels=a,b"], "--negative_columns is not for"),
@@ -152,7 +152,7 @@ def read_rows(path, split="dev", **columns):
 def test_rows_with_a_mistake_are_named(tmp_path):
     rows = make_rows(3, label=[1, "x", None])
     for second, message in (
-        (rows[1], "the label 'x' is not a number, and sentence_emb"),
+        (rows[1], "the label 'x' is not a number, but sentence_emb"),
         ({**rows[1], "second": " "}, "the column 'second' is ' ', not text"),
         ({"text": "a", "second": "b"}, "there is no column 'label'"),
     ):

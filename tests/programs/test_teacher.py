@@ -138,9 +138,9 @@ def test_a_model_in_memory_teaches_fit(kind, vocabulary, tmp_path):
     [
         (TAUGHT, ["a day", "", "", ""], "line 2: the row has neither a label nor a teacher's answ"),
         (TAUGHT, ["a day", "", "nan", "1"], "line 2: probability_no, probability_yes are 1, nan: "),
-        (TAUGHT, ["a day", "", "-0.5", "1.5"], "give probabilities that add up to 1, or leave the"),
-        (TAUGHT, ["a day", "", "0.5", ""], "line 2: probability_no, probability_yes are , 0.5: gi"),
-        (TAUGHT, ["a day", "no", "0.5", "0.9"], "are 0.9, 0.5: give probabilities that add up to"),
+        (TAUGHT, ["a day", "", "-0.5", "1.5"], "use probabilities that add up to 1, or leave the"),
+        (TAUGHT, ["a day", "", "0.5", ""], "line 2: probability_no, probability_yes are , 0.5: us"),
+        (TAUGHT, ["a day", "no", "0.5", "0.9"], "are 0.9, 0.5: use probabilities that add up to"),
         ("--teacher_columns=a,b", ["a day", "no", "1", "0"], "there is no column 'a'. It has revi"),
         (
             "--teacher_columns=probability_no",
@@ -160,7 +160,7 @@ def test_a_model_in_memory_teaches_fit(kind, vocabulary, tmp_path):
         (
             "--teacher={other} --kind=regression",
             ["a", "1", "", ""],
-            "is of classification, but the",
+            "is for classification, but the",
         ),
         (
             "--teacher={start}",
@@ -183,5 +183,5 @@ def test_mistakes_are_one_line(column, row, message, run, tuned, checkpoint, tmp
 def test_kinds_of_tokens_have_no_teacher(vocabulary, tmp_path):
     kind = "token_classification"
     made = tiny_exports.write_run(tmp_path, kind, vocabulary)
-    with pytest.raises(UserError, match="is not for token_classification: the outputs of a model"):
+    with pytest.raises(UserError, match="is not for token_classification: a model's outputs"):
         teaching.check(albert_tf.load(made).as_teacher(), task_table.make_own(kind, ["O", "B-A"]))

@@ -49,8 +49,14 @@ def read(folder, content):
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        (lambda x: manifest.count_examples([f"{x}/train-2"]), "train-2 is none of the record fil"),
-        (lambda x: manifest.read(f"{x}/no"), "unfinished or not made here: there is no file"),
+        (
+            lambda x: manifest.count_examples([f"{x}/train-2"]),
+            "train-2 is not one of the record fil",
+        ),
+        (
+            lambda x: manifest.read(f"{x}/no"),
+            "unfinished, or from another program: there is no file",
+        ),
         (lambda x: read(x, json.dumps({**CONTENT, "format": 2})), r"value 2 - at `\$\.format`"),
         (lambda x: read(x, '{"format": 1'), r"manifest\.json' is not JSON"),
         (
@@ -59,7 +65,7 @@ def read(folder, content):
         ),
         (
             lambda x: manifest.check(x, manifest.read(x), {"max_seq_length": 7, "vocab_size": 12}),
-            "the records have vocab_size=11, the config has 12. Create the records anew or change",
+            "the records have vocab_size=11, the config has 12. Create the records again or change",
         ),
         (
             lambda x: manifest.check(x, manifest.read(x), {"sentence_task": "nsp"}),

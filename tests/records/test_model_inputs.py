@@ -49,17 +49,17 @@ def test_a_mask_may_be_of_bool_or_empty_and_labels_are_not_read():
 
 
 REFUSED = {
-    "an array": (IDS, "the input is no dictionary"),
-    "misspelt": (batch(segment_id=IDS), "'segment_id' is no input of the model. Take it out, or"),
-    "not applied": (batch(position_ids=IDS), "'position_ids' is no input"),
-    "twice": (batch(attention_mask=MASK), "input_mask is there twice: 'attention_mask' is the"),
+    "an array": (IDS, "the input is not a dictionary"),
+    "misspelt": (batch(segment_id=IDS), "'segment_id' is not an input of the model. Remove it, or"),
+    "not applied": (batch(position_ids=IDS), "'position_ids' is not an input"),
+    "twice": (batch(attention_mask=MASK), "input_mask is given twice: 'attention_mask' is the"),
     "no ids": (batch(input_ids=None), "the input has no input_ids"),
-    "floats": (batch(input_ids=IDS.astype("float32")), "input_ids is float32: give integers"),
-    "texts": (batch(input_ids=IDS.astype(str)), "input_ids is string: give integers"),
-    "one row": (batch(input_ids=IDS[0]), r"input_ids has the shape \(7,\): give \[B, S\]"),
+    "floats": (batch(input_ids=IDS.astype("float32")), "input_ids is float32: pass integers"),
+    "texts": (batch(input_ids=IDS.astype(str)), "input_ids is string: pass integers"),
+    "one row": (batch(input_ids=IDS[0]), r"input_ids has the shape \(7,\): pass \[B, S\]"),
     "three axes": (batch(input_mask=MASK[None]), r"input_mask has the shape \(1, 3, 7\)"),
-    "ragged": ({"input_ids": tf.ragged.constant([[1], [1, 2]])}, "input_ids is no dense tensor"),
-    "too long": ({"input_ids": np.ones([1, 10], int)}, "10 tokens is over max_position_embeddings"),
+    "ragged": ({"input_ids": tf.ragged.constant([[1], [1, 2]])}, "input_ids is not a dense tensor"),
+    "too long": ({"input_ids": np.ones([1, 10], int)}, "10 tokens exceeds max_position_embeddings"),
     "no token": ({"input_ids": np.ones([1, 0], int)}, "at least one token"),
 }
 VALUES = {
@@ -69,7 +69,7 @@ VALUES = {
     "no such segment": (batch(segment_ids=IDS * 0 + 3), "segment_ids must be from 0 to 1"),
     "a mask of 2": (batch(input_mask=MASK + 1), "input_mask must be from 0 to 1"),
     "another length": (batch(input_mask=MASK[:, :3]), "input_mask must have the shape"),
-    "padding first": (batch(input_mask=MASK[:, ::-1]), "input_mask begins with 0: put the padding"),
+    "padding first": (batch(input_mask=MASK[:, ::-1]), "input_mask starts with 0: put the padding"),
 }
 
 
@@ -105,7 +105,7 @@ def test_each_choice_is_a_sequence_of_its_own():
     two = {name: np.concatenate([value] * 2, 1) for name, value in batch().items()}
     assert model(two)["logits"].shape == (3, 2)
     two["input_mask"][:, 7] = 0
-    with one_line("input_mask begins with 0"):
+    with one_line("input_mask starts with 0"):
         model(two)
     with one_line("2 sequences of one length, not 7 tokens"):
         model(batch())

@@ -84,7 +84,7 @@ def test_a_bad_request_or_a_defect_does_no_harm_to_others(held):
 def test_the_queue_is_bounded_but_takes_any_request_when_it_is_empty(held):
     submit, function = held
     whole = submit(*[b"x"] * 30)
-    with pytest.raises(Refusal, match=r"^30 texts wait already\.$") as caught:
+    with pytest.raises(Refusal, match=r"^30 texts are already waiting\.$") as caught:
         submit(b"y")
     assert (caught.value.status, caught.value.headers) == (429, {"Retry-After": "1"})
     function.opens.set()

@@ -47,7 +47,7 @@ def test_infer_with_bytes(client):
     np.testing.assert_array_equal(np.frombuffer(binary, "<f4").reshape(3, 4), VECTORS)
     for wrong, message in (
         (packed[:-1], r"1 bytes|a text ends after"),
-        (packed + b"x", "1 bytes of the body are no input"),
+        (packed + b"x", "1 bytes of the body belong to no input"),
         (b"\xff" * len(packed), "a text ends after the bytes of the input"),
     ):
         reply = infer(client, [tensor], wrong)
@@ -169,7 +169,7 @@ UNEVEN.tensor_shape.dim.add(size=2)
         ("vectors", {"texts": ["a"]}, {}, "INVALID_ARGUMENT", "The inputs must be ['text']"),
         ("vectors", {"text": ["a"] * 51}, {}, "INVALID_ARGUMENT", "may have 50 texts, not 51"),
         ("vectors", {"text": HUGE}, {}, "INVALID_ARGUMENT", "text has more values than a body"),
-        ("vectors", {"text": UNEVEN}, {}, "INVALID_ARGUMENT", "text is no tensor"),
+        ("vectors", {"text": UNEVEN}, {}, "INVALID_ARGUMENT", "text is not a tensor"),
         ("loading", {"text": ["a"]}, {}, "UNAVAILABLE", "loading is being loaded."),
     ],
 )

@@ -50,9 +50,9 @@ REFUSED = [
     (PREDICT, [], 400, r"JSON Parse error: Expected `object`, got `array`\."),
     (PREDICT, {"instances": "a"}, 400, r"JSON .* at `\$\.instances`\."),
     (PREDICT, {"signature_name": 3}, 400, r"JSON .* at `\$\.signature_name`\."),
-    (PREDICT, {}, 400, "Missing 'inputs' or 'instances' key, or both are there."),
+    (PREDICT, {}, 400, "Missing 'inputs' or 'instances' key, or both are present."),
     (PREDICT, {"inputs": [], "instances": []}, 400, "Missing 'inputs' or .*"),
-    (PREDICT, {"inputs": []}, 400, "The inputs must have one number of rows, .*"),
+    (PREDICT, {"inputs": []}, 400, "The inputs must have the same number of rows, .*"),
     (PREDICT, {"instances": [None]}, 400, r"instances\[0\]: expected a string .*, got null\."),
     (PREDICT, {"instances": ["a", 3]}, 400, r"instances\[1\]: expected a string .*, got 3\."),
     (PREDICT, {"instances": ["a", ["b"]]}, 400, r"instances\[1\]: .*, got a list\."),
@@ -71,13 +71,13 @@ REFUSED = [
         "Expected predict .*'token_ids'.*",
     ),
     (PREDICT, {"signature_name": "token_ids", "inputs": {"input_ids": [[1]]}}, 400, "inputs: .*"),
-    (PREDICT, ask_ids([2**31]), 400, ".*input_ids: lists must have one len.* must fit int32."),
-    (PREDICT, ask_ids([1], [1, 1]), 400, ".*input_ids: lists must have one length, .*"),
+    (PREDICT, ask_ids([2**31]), 400, ".*input_ids: lists must have the same len.* must fit int32."),
+    (PREDICT, ask_ids([1], [1, 1]), 400, ".*input_ids: lists must have the same length, .*"),
     (PREDICT, ask_ids([9999]), 400, r"[^/]*\."),
     (PREDICT, ask_ids([1] * 99), 400, "a sequence must have at most .*"),
     (PREDICT, ask_ids([1, True]), 400, r"instances\[0\]\.input_ids\[1\]: .* integer, got True\."),
     (f"{VECTORS}:predict", ask_options(1), 400, r"two options at least are needed\."),
-    (f"{VECTORS}:predict", ask_options(2, 3), 400, ".*options: lists must have one length.*"),
+    (f"{VECTORS}:predict", ask_options(2, 3), 400, ".*options: lists must have the same length.*"),
     (f"{VECTORS}:predict", ask_options(26, 26), 413, "A request may have 50 texts, not 52."),
     (CLASSIFY, {"examples": [{}]}, 400, "Expected classify signature .*: .'classify'.*"),
     (CLASSIFY, {}, 400, r"JSON Parse error: Object missing required field `examples`\."),
@@ -94,7 +94,7 @@ REFUSED = [
     (INFER, {**infer(), "outputs": [{"name": "x"}]}, 400, "outputs: .'x'. are not among .*"),
     (INFER, {"inputs": [{"name": x, **EMPTY} for x in IDS]}, 400, r"inputs\[0\]\.shape .*"),
     (INFER, {**infer(), "parameters": {"signature_name": "x"}}, 400, ".* key .x. not found."),
-    (EMBED, embed(model="labels"), 400, "labels gives no vectors: .*"),
+    (EMBED, embed(model="labels"), 400, "labels gives no embeddings: .*"),
     (EMBED, embed(model="x"), 404, NO_MODEL),
     (EMBED, embed(input=[]), 400, ".*at least one.*"),
     (EMBED, embed(input=[[1]]), 400, r"JSON .*`\$\.input\[.*\]`\."),
@@ -144,10 +144,10 @@ def test_headers(client):
 
     assert ask() == (200, "")
     assert ask(Host="127.0.0.1:8501") == (200, "")
-    message = "This server does not have the name of the Host header: see --allowed_hosts."
+    message = "The name in the Host header is not allowed: see --allowed_hosts."
     for host in ("evil.example", "evil.example:8501", "127.0.0.1.evil.example", ""):
         assert ask(Host=host) == (403, message)
-    assert ask(Origin="http://127.0.0.1") == (403, "Pages of the web may not ask this server.")
+    assert ask(Origin="http://127.0.0.1") == (403, "Web pages may not use this server.")
     for length in ("x", "-1", "9" * 5000, "999"):
         headers = {"Inference-Header-Content-Length": length}
         reply = client.ask(INFER, infer(), headers=headers)
@@ -189,7 +189,7 @@ def test_a_full_queue_and_a_deadline(slow):
         threads[1].start()
         time.sleep(0.2)
         full = client.ask(path, body)
-        assert (full.status, full.json["error"]) == (429, "1 texts wait already.")
+        assert (full.status, full.json["error"]) == (429, "1 texts are already waiting.")
         assert full.headers["retry-after"] == "1"
         for thread in threads:
             thread.join()

@@ -139,7 +139,7 @@ def test_a_file_of_models(sources, tmp_path):
     ("text", "message"),
     [
         ("model_config_list {", "models.config: .*"),
-        ("", "models.config lists no model"),
+        ("", "models.config lists no models"),
         ('model_config_list { config { name: "a" } config { name: "a" } }', "lists a name twice"),
         (None, ".*models.config.*"),
     ],

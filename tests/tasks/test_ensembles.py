@@ -92,7 +92,7 @@ def test_the_program(run_program, tmp_path, capsys):
     assert made["predictions"]["x"] == choice("bad", pytest.approx([0.525, 0.475]))
     assert "data" not in made
     # Run twice, the command would average its own output.
-    assert "run-all.json' is among the inputs. Name another file." in run_program(*command)
+    assert "run-all.json' is one of the inputs. Use another file." in run_program(*command)
     data = {"file": "dev.tsv"}
     contents = [content(OWN, MEMBER) | {"data": data} for _ in range(2)]
     assert ensembles.average(dict(enumerate(contents)))["data"] == data

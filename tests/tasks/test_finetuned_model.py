@@ -120,12 +120,12 @@ def test_a_recipe_sets_the_dropout_of_any_model(
 def test_a_model_of_fewer_positions_shortens_the_recipe_and_says_so(capsys):
     overrides = ("albert.max_position_embeddings=128",)
     assert settings(*overrides).max_seq_length == 128
-    message = "max_seq_length is 128, all positions of the model, instead of 512.\n"
+    message = "max_seq_length is 128 instead of 512: the model has no more positions.\n"
     assert message in capsys.readouterr().err
     assert settings(*overrides, "max_seq_length=64").max_seq_length == 64
     squad = settings(*overrides, task="squad1")
     assert (squad.max_seq_length, squad.max_query_length, squad.doc_stride) == (128, 42, 41)
-    assert "doc_stride is 41, for max_seq_length=128, instead of 128." in capsys.readouterr().err
+    assert "doc_stride is 41 instead of 128, because max_seq_length=128." in capsys.readouterr().err
     assert settings(*overrides, "doc_stride=82", task="squad1").doc_stride == 82
     assert settings(*overrides, recipe="none").max_seq_length == 128
     capsys.readouterr()

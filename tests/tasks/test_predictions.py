@@ -44,8 +44,8 @@ def test_a_prediction_of_another_kind_is_neither_written_nor_read(task, predicte
             {"checkpoint": None},
             r"found\.json is damaged: Expected .*`\$\.checkpoint`",
         ),
-        ({"predictions": {}}, r"found\.json: there is no prediction in it"),
-        ({"labels": ["1", "0"]}, r"is not of the task mrpc: its kind or labels are others"),
+        ({"predictions": {}}, r"found\.json has no predictions"),
+        ({"labels": ["1", "0"]}, r"is not for the task mrpc: its kind or labels differ"),
         ({"task": "mprc"}, r"there is no task 'mprc'"),
     ],
 )
@@ -90,12 +90,12 @@ UNLABELLED = {"id": "x", "label": None}
 @pytest.mark.parametrize(
     ("task", "gold", "predicted", "message"),
     [
-        (OWN, [], OWN_PREDICTIONS, "there is no example to score: the set is empty"),
-        (OWN, OWN_GOLD[:2], OWN_PREDICTIONS, r"the predictions: 1 of unknown examples \('x'\)"),
+        (OWN, [], OWN_PREDICTIONS, "there are no examples to score: the set is empty"),
+        (OWN, OWN_GOLD[:2], OWN_PREDICTIONS, r"the predictions: 1 are of unknown examples \('x'\)"),
         (OWN, OWN_GOLD, {"0": OWN_PREDICTIONS["0"]}, r"the predictions: 2 missing \('größe/2'\)"),
-        (OWN, [*OWN_GOLD[:2], UNLABELLED], OWN_PREDICTIONS, "'x' has no label: predict this spl"),
-        (SQUAD1, [question("q", labelled=False)], {"q": answer()}, "1 .*no labels, q for one"),
-        (SQUAD1, [question("q", "In")], {"r": answer()}, "1 unknown questions, r for one"),
+        (OWN, [*OWN_GOLD[:2], UNLABELLED], OWN_PREDICTIONS, "'x' has no label: this split can"),
+        (SQUAD1, [question("q", labelled=False)], {"q": answer()}, "1 .*no labels, for example q"),
+        (SQUAD1, [question("q", "In")], {"r": answer()}, "1 unknown questions, for example r"),
     ],
 )
 def test_what_cannot_be_scored_is_told_in_one_line(task, gold, predicted, message):
@@ -134,7 +134,7 @@ def test_constant_predictions_are_a_warning(task, labels, guesses, shown, capsys
     predictions.warn_if_constant(task, gold, predicted, 0.0005)
     warning = (
         f"warning: all 3 predictions are {shown}, but the labels vary: the model has learnt "
-        "nothing, or has collapsed. If that stays, train again for more epochs, with a "
+        "nothing, or has collapsed. If this persists, train again for more epochs, with a "
         "learning_rate below 0.0005, or with a longer warm-up.\n"
     )
     assert capsys.readouterr().err == (warning if shown else "")

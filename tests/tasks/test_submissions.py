@@ -138,15 +138,15 @@ def of_test(predicted):
 @pytest.mark.parametrize(
     ("contents", "message"),
     [
-        ([content(OWN, OWN_PREDICTIONS)], "a.json: no leaderboard takes 'own'"),
+        ([content(OWN, OWN_PREDICTIONS)], "a.json: no leaderboard accepts 'own'"),
         ([of_test(wnli(2))], "a.json has 2 predictions, not one for each of the 3 rows of the tes"),
         ([of_test({f"0{i}": p for i, p in wnli().items()})], "a.json has 3 predictions, not one f"),
-        ([content(WNLI, wnli())], "a.json: the leaderboard takes no split 'dev' of wnli"),
-        ([of_test(wnli())] * 2, "a.json and b.json are both of wnli, split test: take one, or ave"),
-        ([of_test(wnli()), race("high1.txt-0")], "a.json and b.json are not one submission. Name"),
+        ([content(WNLI, wnli())], "a.json: the leaderboard rejects split 'dev' of wnli"),
+        ([of_test(wnli())] * 2, "a.json and b.json are both for wnli, split test: use one, or ave"),
+        ([of_test(wnli()), race("high1.txt-0")], "a.json and b.json are not one submission. Pass"),
         ([race("high1.txt-0")] * 2, "a.json and b.json are not one submission"),
-        ([race("0")], "questions of '' are missing. Predict whole files of RACE"),
-        ([race("high1.txt-0", "high1.txt-2")], "a.json: .* questions of 'high1.txt' are missing"),
+        ([race("0")], "predictions for '' are missing. Predict whole files of RACE"),
+        ([race("high1.txt-0", "high1.txt-2")], "a.json: predictions for 'high1.txt' are missing"),
     ],
 )
 def test_what_does_not_fit_is_told_and_nothing_is_written(contents, message, tmp_path):

@@ -49,8 +49,8 @@ def test_the_order_and_the_special_places_are_in_the_checksum():
         ("", "is empty"),
         ("a\n\nb\n", "line 2 is empty"),
         ("a\nb\na\n", "line 3 repeats line 1, 'a'"),
-        ("".join(f"{i}\n" for i in range(65_537)), "has 65,537 lines, over 65,536"),
-        ("a\nb\n", "lacks the special pieces <pad>, <unk>, <mask>"),
+        ("".join(f"{i}\n" for i in range(65_537)), "has 65,537 lines, more than 65,536"),
+        ("a\nb\n", "lacks the special tokens <pad>, <unk>, <mask>"),
     ],
 )
 def test_a_bad_list_is_one_line(tmp_path, content, message):

@@ -182,7 +182,7 @@ def test_a_flipped_bit_is_noticed(folder, tmp_path, name):
     content = bytearray((folder / name).read_bytes())
     content[len(content) // 2] ^= 1
     (folder / name).write_bytes(content)
-    with one_line(rf"{name} is damaged: it does not have the hash of"):
+    with one_line(rf"{name} is damaged: it does not match its hash in"):
         tokenization.copy_vocabulary(str(folder), str(tmp_path / "copy"))
     assert not (tmp_path / "copy").exists()
 
@@ -193,7 +193,7 @@ def test_a_flipped_bit_is_noticed(folder, tmp_path, name):
         ("spiece.model", b"", "is not a SentencePiece model"),
         ("spiece.model", b"Ein Text.\n" * 99, "is not a SentencePiece model"),
         ("spiece.model", MODEL.replace("▁".encode(), b"\xe2\xff\x81"), "is not a SentencePiece m"),
-        ("spiece.model", LACKING, r"lacks the special pieces <pad>, \[SEP\]\."),
+        ("spiece.model", LACKING, r"lacks the special tokens <pad>, \[SEP\]\."),
         ("cleaning.json", b'{"unicode_form": "NFX"}', "unicode_form: 'NFX' is not one of NFKD"),
         ("cleaning.json", b'{"compat": "bing"}', "compat: 'bing' is not one of google, hf, hf_fa"),
         ("cleaning.json", b'{"lowercase": true}', "unknown key 'lowercase'"),
@@ -206,5 +206,5 @@ def test_what_is_wrong_in_a_folder_is_one_line(folder, name, content, message):
     (folder / name).write_bytes(content)
     with one_line(message):
         tokenization.load(str(folder))
-    with one_line(r"is no folder that holds one of spiece\.model"):
+    with one_line(r"is not a folder with one of spiece\.model"):
         tokenization.load(str(folder / name))

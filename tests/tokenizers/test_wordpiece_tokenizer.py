@@ -173,10 +173,10 @@ def test_a_byte_order_mark_is_no_part_of_the_first_piece(folder):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("vocab.txt", "▁the\t-2.9\n", "lacks the special pieces"),
+        ("vocab.txt", "▁the\t-2.9\n", "lacks the special tokens"),
         ("vocab.txt", b"\xff\xfe\x00", "vocab.txt is UTF-16: convert it"),
         ("vocab.txt", b"the\n\xff\n", "vocab.txt, line 2: this is not UTF-8"),
-        ("vocab.txt", "the\n", r"lacks the special pieces \[PAD\], \[UNK\], \[CLS\], \[SEP\], \["),
+        ("vocab.txt", "the\n", r"lacks the special tokens \[PAD\], \[UNK\], \[CLS\], \[SEP\], \["),
         ("cleaning.json", '{"compat": "bing"}', "compat: 'bing' is not one of google, hf"),
         ("cleaning.json", '{"unicode_form": "NFC"}', "unknown key 'unicode_form'"),
     ],

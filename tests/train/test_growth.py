@@ -101,8 +101,8 @@ def test_moments_grow_as_gradients_do():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hidden_size": 12, "num_attention_heads": 3}, "is no multiple of it"),
-        ({"hidden_size": 16}, "heads of small have the size 4, those of the config 8"),
+        ({"hidden_size": 12, "num_attention_heads": 3}, "is not a multiple of it"),
+        ({"hidden_size": 16}, "heads of small have the size 4, heads of the config 8"),
         ({"num_hidden_layers": 1}, "has 2 layers, the config 1. A model cannot shrink"),
         ({"vocab_size": 70}, "has vocab_size=61"),
         ({"max_position_embeddings": 15}, "has 16 positions, the config 15. A model cannot shrink"),
@@ -122,7 +122,7 @@ def test_a_run_grows_from_another_and_its_moments_too(data, trained, tmp_path, c
     tiny_run.run(data, tmp_path / "wide", first, evaluate=True, grow_from=trained)
     log = capsys.readouterr().err
     assert f"{trained}/model.ckpt-1, grown" in log
-    grown = int(log.split(" moments grown, too")[0].split()[-3])
+    grown = int(log.split(" moments grown as well")[0].split()[-3])
     tensors = tiny_run.all_tensors(tmp_path / "wide")
     slots = [name for name in tensors if name.startswith("slots/")]
     assert grown == len(slots) > 0

@@ -38,7 +38,7 @@ def test_when_one_is_killed_all_end_and_go_on(arguments, tmp_path):
     assert "Traceback" not in output
     last = output.splitlines()[-1]
     assert "run_pretraining: worker 1 (127.0.0.1:" in last
-    assert "has stopped, and so does worker 0" in last
+    assert "has stopped, so worker 0" in last
     assert last.endswith("the same command on all workers: they resume from the last checkpoint.")
     before = tiny_run.metrics(tmp_path / "run")
     # The news may reach the chief before it has written its record of step 8.

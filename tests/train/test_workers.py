@@ -79,7 +79,7 @@ def test_the_end_of_another_is_one_line(monkeypatch, error, named):
     monkeypatch.setattr(multi_worker, "find_cluster", lambda strategy: CLUSTER)
     with pytest.raises(LostWorkerError) as e, multi_worker.together(ONE):
         raise error
-    assert str(e.value).startswith(f"{named} has stopped, and so does worker 1 (b:2). ")
+    assert str(e.value).startswith(f"{named} has stopped, so worker 1 (b:2) stops as well. ")
     assert "\n" not in str(e.value)
 
 

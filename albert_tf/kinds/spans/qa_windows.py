@@ -2,7 +2,7 @@
 
 A context that is too long for the model is read through several overlapping windows. The model
 answers with positions in a window's input; these arrays turn them into characters of the context.
-Texts whose words have tags are contexts, too; `words.npz` has their words.
+Texts with tagged words are contexts, too; `words.npz` has their words.
 """
 
 import io
@@ -17,27 +17,27 @@ from albert_tf import files
 WINDOWS = "windows.npz"
 WORDS = "words.npz"
 VECTORS = "vectors.npz"
-# The first of the unique ids, as published.
+# The first unique id, as published.
 FIRST_ID = 1_000_000_000
 
 Array = Any  # np.ndarray or tf.Tensor
 
 
 class Windows(NamedTuple):
-    """W windows, those of a question side by side; T tokens of all the contexts.
+    """W windows, grouped by question; T tokens of all contexts.
 
-    Arrays of NumPy, or tensors of int32.
+    NumPy arrays, or int32 tensors.
 
     Attributes:
         unique_ids: [W] ascending.
-        questions: [W] the row of the question, never descending.
-        firsts: [W] the position in the input of the first token of the context.
-        lengths: [W] number of tokens of the context that the window holds, from there on.
-        tokens: [W] the index in `token_starts` of the first of them.
+        questions: [W] the row of the question, in ascending order.
+        firsts: [W] the input position of the first token of the context.
+        lengths: [W] the number of context tokens in the window, from there on.
+        tokens: [W] the index of the first of them in `token_starts`.
         best_begins: [W] the positions from here...
         best_ends: [W] ...to before here have more context in this window than in another.
-        token_starts: [T] the character of its context where a token starts.
-        token_ends: [T] the character after the last of the token.
+        token_starts: [T] the character offset in the context where a token starts.
+        token_ends: [T] the character offset after the token.
     """
 
     unique_ids: Array
@@ -51,7 +51,7 @@ class Windows(NamedTuple):
     token_ends: Array
 
     def select(self, rows: slice) -> "Windows":
-        """Returns some of the windows, with all tokens."""
+        """Returns some windows, with all tokens."""
         *columns, token_starts, token_ends = self
         return Windows._make([*(column[rows] for column in columns), token_starts, token_ends])
 
@@ -67,27 +67,27 @@ def split(
     firsts: Array,
     begins: Array,
 ) -> Windows:
-    """Returns windows without ids and offsets, one each `strides` tokens; all arrays are [W].
+    """Returns windows without ids and offsets, one every `strides` tokens; all arrays are [W].
 
-    A token has more context on the side where there is less of it, a hundredth of the length of the
-    window besides, and the first of equal windows wins: as published. All windows of a context are
-    of one length, but its last may be shorter. So the tokens of a window that have more context
-    there than elsewhere are side by side, and end halfway to the end of the next window.
+    As published, the context of a token is the smaller of its two sides plus a hundredth of the
+    length of the window, and the first of equal windows wins. All windows of a context have the
+    same length, except that the last may be shorter. So the tokens that have the most context in
+    one window are adjacent, and end halfway to the end of the next window.
 
     Args:
-        xp: the module of the arrays, NumPy or TensorFlow.
-        numbers: of a window among those of its question.
-        counts: of the windows of the question.
-        totals: tokens of the context.
-        rooms: tokens that a window has room for.
-        firsts: as of `Windows`.
+        xp: the array module, NumPy or TensorFlow.
+        numbers: the index of a window among the windows of its question.
+        counts: the number of windows of the question.
+        totals: the number of tokens of the context.
+        rooms: the number of tokens that fit into a window.
+        firsts: as in `Windows`.
         begins: the index of the first token of the context.
     """
     skipped = numbers * strides
     lengths = xp.minimum(totals - skipped, rooms)
 
     def find_end(next_lengths: Array) -> Array:
-        """Returns where a whole window gives way to the next, whose length may be smaller."""
+        """Returns where a full window hands over to the next one, which may be shorter."""
         lacking = rooms - next_lengths
         half = xp.minimum((rooms + strides + lacking // 100 + 1) // 2, rooms)
         return xp.where(strides - lacking > lacking // 100, half, rooms)
@@ -107,10 +107,10 @@ def split(
 
 
 class AnswerOptions(NamedTuple):
-    """Which spans are answers.
+    """Which spans count as answers.
 
-    `n_best_size` is the number of answers that share the probability; of logits also of starts, and
-    of ends, of a window that are combined. `max_answer_length` is in tokens.
+    `n_best_size` is the number of answers that share the probability; with logits, it is also the
+    number of starts and of ends per window that are combined. `max_answer_length` is in tokens.
     """
 
     may_be_none: bool
@@ -119,12 +119,12 @@ class AnswerOptions(NamedTuple):
 
 
 class Words(NamedTuple):
-    """N words of all the texts, those of a text side by side.
+    """N words of all texts, grouped by text.
 
     Attributes:
-        texts: [N] the row of the text, never descending.
-        starts: [N] the first character in the text.
-        ends: [N] the character after the last.
+        texts: [N] the row of the text, in ascending order.
+        starts: [N] the character offset where the word starts.
+        ends: [N] the character offset after the word.
         tokens: [N] the index, as in `Windows`, of the first token of the word; -1 if the tokenizer
             has dropped the word.
     """
@@ -136,7 +136,7 @@ class Words(NamedTuple):
 
 
 class Vectors(NamedTuple):
-    """The vectors of all texts by a teacher, [N, W] float32."""
+    """A teacher's embeddings of all texts, [N, W] float32."""
 
     vectors: Array
 

@@ -1,4 +1,4 @@
-"""Replies: the named tensors of a model as rows of JSON values, {output: value} of each input."""
+"""Replies: a model's named tensors as rows of JSON values, {output: value} for each input."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -7,9 +7,9 @@ import numpy as np
 
 Row = dict[str, Any]
 
-# What a reply says where a question has no answer.
+# The reply to a question without an answer.
 NO_ANSWER: Mapping[str, Any] = {"answer": "", "start": 0, "end": 0}
-# {output for the spans of a text: field of a span of a prediction}
+# {output for the spans of a text: field of a predicted span}
 SPANS = {
     "span_texts": "text",
     "span_types": "type",
@@ -24,7 +24,7 @@ def _count_guessed(tokens: Sequence[Sequence[str]]) -> int:
     return sum(map(any, tokens))
 
 
-# {output that tells the length of a row: (from its value, outputs that have this length)}
+# {output that determines the length of a row: (function of its value, outputs of this length)}
 _LENGTHS: Mapping[str, tuple[Callable[[Any], int], Sequence[str]]] = {
     "input_mask": (sum, ("input_ids", "input_mask", "sequence_output")),
     "num_labels": (int, ("labels",)),
@@ -34,7 +34,7 @@ _LENGTHS: Mapping[str, tuple[Callable[[Any], int], Sequence[str]]] = {
 
 
 def to_rows(outputs: Mapping[str, np.ndarray]) -> list[Row]:
-    """Returns {output: value} of each row of named arrays [N, ...], without what pads the row."""
+    """Returns {output: value} for each row of named arrays [N, ...], without padding."""
     columns = {name: _to_json(value) for name, value in sorted(outputs.items())}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     for count in _LENGTHS.keys() & columns.keys():
@@ -46,7 +46,7 @@ def to_rows(outputs: Mapping[str, np.ndarray]) -> list[Row]:
 
 
 def name_probabilities(row: Row) -> Row:
-    """Returns a row with the probabilities under their labels, where it has such."""
+    """Returns a row with its probabilities, if any, keyed by label."""
     named = {name: value for name, value in row.items() if name != "classes"}
     if "classes" in row:
         named["probabilities"] = dict(zip(row["classes"], row["probabilities"], strict=True))
@@ -54,7 +54,7 @@ def name_probabilities(row: Row) -> Row:
 
 
 def round_as_float32(row: Row) -> Row:
-    """Returns a row with numbers as an export computes them, in float32; names are sorted."""
+    """Returns a row with numbers in float32, as an export computes them; names are sorted."""
     rounded = dict(sorted(row.items()))
     for name, value in rounded.items():
         if isinstance(value[0] if isinstance(value, list) and value else value, float):

@@ -1,6 +1,6 @@
-"""Decodes the outputs of a span head into answers: for scoring, and inside an exported graph.
+"""Decodes the outputs of a span head into answers, for scoring and inside an exported graph.
 
-W windows, S tokens of an input, Q questions. Beams: K starts of each window, M ends for each.
+W windows, S tokens per input, Q questions. Beams: K starts per window, M ends per start.
 """
 
 import itertools
@@ -16,15 +16,15 @@ Outputs = Mapping[str, tf.Tensor]
 _Pairs = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 _BATCH = 512  # questions decoded at once
-# Stands for infinity, which JSON cannot write.
+# Represents infinity, which JSON cannot write.
 LIMIT = 1e30
 
 
 class Spans(NamedTuple):
-    """N spans that may be answers, those of a question together, the best first.
+    """N candidate answers, grouped by question, best first.
 
-    `questions`, [N] int32, are the rows of the questions; `starts` and `ends`, [N] int32, the first
-    character in the context and the one after the last; `scores` are [N] float64.
+    `questions`, [N] int32, are the rows of the questions; `starts` and `ends`, [N] int32, are
+    character offsets in the context, the end exclusive; `scores` are [N] float64.
     """
 
     questions: tf.Tensor
@@ -42,11 +42,10 @@ def predict(
     examples: Sequence[Mapping[str, Any]],
     options: AnswerOptions,
 ) -> dict[str, dict[str, Any]]:
-    """Finds the best answers to each question; those of the same text count once, with the best
-    score.
+    """Finds the best answers to each question. Equal texts count once, with the best score.
 
     Args:
-        outputs: of all windows in their order, what `rank_spans` takes.
+        outputs: the arguments of `rank_spans` for all windows, in order.
         examples: the rows of `examples.jsonl`.
 
     Returns:
@@ -95,7 +94,7 @@ def _predict_batch(
 
 
 def rank_spans(outputs: Outputs, windows: Windows, options: AnswerOptions) -> Spans:
-    """Ranks the spans that may be answers to each question.
+    """Ranks the candidate answers to each question.
 
     A span starts where its window has more context than any other window, and ends in the same
     window, in the context.
@@ -140,9 +139,9 @@ def rank_spans(outputs: Outputs, windows: Windows, options: AnswerOptions) -> Sp
 
 
 def compute_null_odds(outputs: Outputs, windows: Windows, best_scores: tf.Tensor) -> tf.Tensor:
-    """[Q] float64: the higher, the more likely a question has no answer.
+    """[Q] float64: the higher, the more likely the question has no answer.
 
-    The classifier of the beams says it directly. Logits say it at [CLS]: the odds are the
+    With beams, it is the classifier's output. With logits, it is the score at [CLS]: the
     difference to `best_scores`, [Q], the scores of the best answers. NaN means no answer.
     """
     has_beams = "start_top_index" in outputs
@@ -172,9 +171,9 @@ def _pair_logits(outputs: Outputs, windows: Windows, n_best_size: int) -> _Pairs
 def _find_top(
     logits: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor, count: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """[W, count] the best positions from `begins` to `ends` with their scores.
+    """[W, count] the best positions from `begins` to `ends`, with their scores.
 
-    The first of equals comes first; the score of any other position is -infinity.
+    Equal scores keep their order; any other position has the score -infinity.
     """
     positions = tf.range(tf.shape(logits)[1])
     scores = tf.cast(logits, tf.float64)
@@ -197,7 +196,7 @@ def _pair_beams(outputs: Outputs, windows: Windows, n_best_size: int) -> _Pairs:
 def _select_nbest(
     context: str, spans: Iterator[tuple[int, int, float]], n_best_size: int
 ) -> list[dict[str, Any]]:
-    """The best texts; if there is none, the empty one."""
+    """The best texts; the empty text if there is none."""
     best: dict[str, tuple[float, int, int]] = {}
     for begin, end, score in spans:
         part = context[begin:end]

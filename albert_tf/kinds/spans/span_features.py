@@ -2,8 +2,8 @@
 
     [CLS] question [SEP] part of the context [SEP]
 
-A context that is too long becomes several windows, which overlap. Q questions, W windows, T tokens
-of all the contexts, S tokens of an input.
+A context that is too long becomes several overlapping windows. Q questions, W windows, T tokens
+of all contexts, S tokens per input.
 """
 
 import itertools
@@ -19,12 +19,12 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 
 _BATCH = 256  # contexts tokenized at once
-# A statistic of the manifest: questions whose answer no window holds whole.
+# A statistic in the manifest: questions whose answer no window holds completely.
 ANSWERS_IN_NO_WINDOW = "answers_in_no_window"
 
 
 class Answer(NamedTuple):
-    """A part of a context: its text and its first character."""
+    """A span of a context: its text and where it starts."""
 
     text: str
     start: int
@@ -37,7 +37,7 @@ class Question(NamedTuple):
         id: the key of its prediction.
         question: its text.
         context: the text that holds the answer.
-        answers: the first is the label; empty if there is none or it is not known.
+        answers: the first is the label; empty if there is none or it is unknown.
         is_impossible: the context holds no answer.
         labelled: it is known whether there is an answer, and which.
     """
@@ -55,13 +55,13 @@ class Tokens(NamedTuple):
 
     Attributes:
         queries: [Q] the token ids of each question.
-        num_truncated: number of questions that lost their end.
+        num_truncated: the number of questions that lost their end.
         ids: [T] the token ids of the contexts, each context once.
-        starts: [T] the character of its context where a token starts.
-        ends: [T] the character after its last.
+        starts: [T] the character offset in the context where a token starts.
+        ends: [T] the character offset after the token.
         begins: [Q] where in `ids` the context of a question begins...
         lengths: [Q] ...and its number of tokens.
-        cls_id, sep_id: of the vocabulary.
+        cls_id, sep_id: ids from the vocabulary.
     """
 
     queries: list[list[int]]
@@ -79,11 +79,11 @@ class Labels(NamedTuple):
     """The answers as positions in the inputs.
 
     Attributes:
-        start_positions: [W] of the answer's first token in the input, 0 if the window does not hold
-            the whole answer.
-        end_positions: [W] of its last.
+        start_positions: [W] the input position of the answer's first token, 0 if the window does
+            not hold the whole answer.
+        end_positions: [W] the position of its last token.
         is_impossible: [W] bool, the window is known not to hold the whole answer.
-        is_exact: [Q] bool, false if the answer begins or ends within a piece, so that no pieces are
+        is_exact: [Q] bool, false if the answer begins or ends within a token, so that no tokens are
             exactly its text.
     """
 
@@ -108,8 +108,8 @@ def tokenize(questions: Sequence[Question], tokenizer: Tokenizer, max_query_leng
 
 
 def tokenize_texts(texts: Sequence[str], tokenizer: Tokenizer) -> Tokens:
-    """Tokenizes texts about which there are no questions."""
-    # Python's numbers take ten times the memory of an array's: one batch at a time.
+    """Tokenizes texts without questions."""
+    # Lists take ten times the memory of arrays: one batch at a time.
     parts, lengths = [], []
     for begin in range(0, len(texts), _BATCH):
         encoded = tokenizer.encode_batch_with_offsets(texts[begin : begin + _BATCH])
@@ -124,7 +124,7 @@ def tokenize_texts(texts: Sequence[str], tokenizer: Tokenizer) -> Tokens:
 
 
 def split_into_windows(tokens: Tokens, lengths: Lengths) -> Windows:
-    """Splits contexts into windows; an empty context has one window, too."""
+    """Splits contexts into windows; an empty context also gets one window."""
     num_queries = np.array([len(query) for query in tokens.queries])
     rooms = lengths.max_seq_length - num_queries - features.NUM_SPECIAL_TOKENS
     strides = np.minimum(rooms, lengths.doc_stride)
@@ -134,9 +134,9 @@ def split_into_windows(tokens: Tokens, lengths: Lengths) -> Windows:
 def make_windows(
     tokens: Tokens, rooms: np.ndarray, strides: np.ndarray, positions: np.ndarray
 ) -> Windows:
-    """Splits contexts into windows of at most `rooms` tokens, one each `strides`, [Q] each.
+    """Splits contexts into windows of at most `rooms` tokens, one every `strides`; both are [Q].
 
-    `positions` are those of the first token of the context in the input, [Q].
+    `positions`, [Q], are the input positions of the first token of the context.
     """
     counts = 1 - np.minimum(rooms - tokens.lengths, 0) // strides
     rows = np.repeat(np.arange(len(counts)), counts)
@@ -150,7 +150,7 @@ def make_windows(
 
 
 def label(questions: Sequence[Question], tokens: Tokens, windows: Windows) -> Labels:
-    """Finds the tokens of the first answers. No question is dropped, whatever its answer is."""
+    """Finds the tokens of the first answers. No question is dropped, whatever its answer."""
     spans = [_find_answer(question, tokens, i) for i, question in enumerate(questions)]
     first, last, is_exact = (np.array(column) for column in zip(*spans, strict=True))
     rows = windows.questions
@@ -169,7 +169,7 @@ def label(questions: Sequence[Question], tokens: Tokens, windows: Windows) -> La
 def _find_answer(question: Question, tokens: Tokens, row: int) -> tuple[int, int, bool]:
     """The answer's first and last token in the context, and whether their text is the answer.
 
-    (-1, -1) if there is no answer, or if the context has no token.
+    (-1, -1) if there is no answer or the context has no tokens.
     """
     if not question.answers:
         return -1, -1, True
@@ -205,7 +205,7 @@ def make_features(
         features.INPUT_IDS: ids,
         features.INPUT_MASK: place <= ends,
         features.SEGMENT_IDS: (place >= begins) & (place <= ends),
-        # An answer at [CLS] means that there is none.
+        # An answer at [CLS] means "no answer".
         features.P_MASK: ~in_context & (place > 0),
         features.UNIQUE_IDS: windows.unique_ids[rows, np.newaxis],
         features.START_POSITIONS: labels.start_positions[rows, np.newaxis],

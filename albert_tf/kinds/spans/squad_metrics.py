@@ -1,8 +1,8 @@
 """Scores answers with the numbers of SQuAD's two official scripts, to the last digit.
 
-The scripts differ in texts of articles and punctuation alone, of which no word is left: version 1.1
-finds no word in common, an F1 of 0; 2.0 finds two such texts equal, and ignores correct answers
-that are such texts.
+The scripts differ only on texts of nothing but articles and punctuation, whose normalized form is
+empty. Version 1.1 finds no common word, an F1 of 0. Version 2.0 finds two such texts equal, and
+ignores such correct answers.
 """
 
 import functools
@@ -38,23 +38,23 @@ def evaluate(
     *,
     threshold: float = 0.0,
 ) -> dict[str, float]:
-    """Scores predictions, in percent, with the names and by the rules of the official scripts.
+    """Scores predictions in percent, with the names and rules of the official scripts.
 
-    Without `null_odds`, {id: how likely there is no answer, on any scale}: evaluate-v1.1.py, whose
-    `exact_match` is `exact`. With them: evaluate-v2.0.py; besides `exact`, `f1` and `total` the
-    same as `HasAns_*` and `NoAns_*`, if there are such questions, and `best_exact`, `best_f1` at
-    the thresholds `best_exact_thresh`, `best_f1_thresh` that are best for these questions; 0.0 if
-    answering nothing is best. Odds above `threshold` mean that there is no answer.
+    Without `null_odds`, {id: how likely there is no answer, on any scale}, it computes
+    evaluate-v1.1.py, whose `exact_match` is `exact` here. With them, it computes evaluate-v2.0.py:
+    `exact`, `f1` and `total`, each also as `HasAns_*` and `NoAns_*` if there are such questions,
+    and `best_exact`, `best_f1` at the best thresholds for these questions, `best_exact_thresh` and
+    `best_f1_thresh`; 0.0 if answering nothing is best. Odds above `threshold` mean "no answer".
 
-    `gold` are the rows of `examples.jsonl`, `texts` {id: the best answer}. A question without
+    `gold` are the rows of `examples.jsonl`, `texts` is {id: best answer}. A question without a
     prediction counts as wrong, and in `missing`; evaluate-v2.0.py would stop.
 
-    Raises `UserError` if there is nothing to score, a question without labels, predictions for
-    unknown questions, or no odds for one that is predicted.
+    Raises `UserError` if there is nothing to score, a question has no labels, a prediction is for
+    an unknown question, or a predicted question has no odds.
     """
     raw = _score_texts(gold, texts, null_odds)
     scores = _apply_threshold(raw, gold, null_odds, threshold)
-    # One after the other, as evaluate-v1.1.py does; `sum` is more exact from Python 3.12 on.
+    # Added one by one, as in evaluate-v1.1.py: from Python 3.12 on, `sum` is more exact.
     add = functools.partial(functools.reduce, operator.add) if null_odds is None else sum
     results = _average(list(scores.values()), add)
     if null_odds is not None:
@@ -75,16 +75,16 @@ def score_questions(
     *,
     threshold: float = 0.0,
 ) -> dict[str, Score]:
-    """Returns the score of every question, in the order of `gold`: `evaluate` is the mean."""
+    """Returns the score of each question, in the order of `gold`; `evaluate` returns the mean."""
     raw = _score_texts(gold, texts, null_odds)
     return _apply_threshold(raw, gold, null_odds, threshold)
 
 
 def choose_threshold(gold: Gold, texts: Mapping[str, str], null_odds: Mapping[str, float]) -> float:
-    """Returns the threshold for the best F1, which is to be served; arguments as of `evaluate`.
+    """Returns the threshold with the best F1, for serving; arguments as in `evaluate`.
 
-    The official `best_f1_thresh` is the odds of a question, which rounding may put on the other
-    side, counts questions of equal odds one by one, and is 0 if answering nothing is best.
+    The official `best_f1_thresh` equals the odds of a question, so rounding may change that answer.
+    It counts questions of equal odds one by one, and is 0 if answering nothing is best.
     """
     raw = _score_texts(gold, texts, null_odds)
     rows = sorted((row for row in gold if row["id"] in raw), key=lambda row: null_odds[row["id"]])
@@ -110,23 +110,23 @@ def _score_texts(
 
 def _check(gold: Gold, texts: Mapping[str, str], null_odds: Mapping[str, float] | None) -> None:
     if not gold:
-        raise UserError("there is no question to score. Take another file.")
+        raise UserError("there is no question to score. Use another file.")
     if unlabelled := [row["id"] for row in gold if not row["labelled"]]:
         raise UserError(
-            f"{len(unlabelled)} questions have no labels, {unlabelled[0]} for one: "
+            f"{len(unlabelled)} questions have no labels, for example {unlabelled[0]}: "
             "they can be predicted, not scored."
         )
     known = {row["id"] for row in gold}
     for name, ids in (("predictions", texts), ("null odds", null_odds or {})):
         if unknown := [id_ for id_ in ids if id_ not in known]:
             raise UserError(
-                f"{name} for {len(unknown)} unknown questions, {unknown[0]} for one: "
-                "score them with the file that they were made from."
+                f"{name} for {len(unknown)} unknown questions, for example {unknown[0]}: "
+                "score them with the file that was predicted."
             )
     if null_odds is not None and (incomplete := [id_ for id_ in texts if id_ not in null_odds]):
         raise UserError(
-            f"{len(incomplete)} predictions have no null odds, {incomplete[0]} for one: "
-            "predict them again."
+            f"{len(incomplete)} predictions have no null odds, for example {incomplete[0]}: "
+            "predict again."
         )
 
 
@@ -141,7 +141,7 @@ def _score(correct: Sequence[str], text: str, is_2_0: bool) -> Score:
 
 
 def _f1(answer: Sequence[str], words: Sequence[str], empty_f1: int) -> float:
-    # Ints, as in the scripts: from Python 3.12 on `sum` adds 1 otherwise than 1.0.
+    # Ints, as in the scripts: from Python 3.12 on, `sum` treats 1 and 1.0 differently.
     if not answer and not words:
         return empty_f1
     common = (Counter(answer) & Counter(words)).total()
@@ -154,7 +154,7 @@ def _f1(answer: Sequence[str], words: Sequence[str], empty_f1: int) -> float:
 def _apply_threshold(
     raw: Mapping[str, Score], gold: Gold, null_odds: Mapping[str, float] | None, threshold: float
 ) -> dict[str, Score]:
-    """The score of every question, with no answer where the odds are above the threshold."""
+    """The score of each question, with "no answer" if its odds are above the threshold."""
     scores = {}
     for row in gold:
         id_ = row["id"]
@@ -177,9 +177,9 @@ def _find_best_threshold(
     texts: Mapping[str, str],
     null_odds: Mapping[str, float],
 ) -> tuple[float, float]:
-    """The best mean score in percent, and the odds up to which questions are answered for it.
+    """The best mean score in percent, and its threshold of odds.
 
-    First no question is answered, then one after the other as the odds rise.
+    It starts with no question answered, and answers one more at a time as the odds rise.
     """
     answerable = {row["id"] for row in gold if row["answers"]}
     score: float = sum(id_ not in answerable for id_ in scores)

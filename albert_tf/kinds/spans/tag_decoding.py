@@ -1,6 +1,6 @@
-"""Decodes the scores of tags into spans of text: for scoring, and inside an exported graph.
+"""Decodes the scores of tags into spans of text, for scoring and inside an exported graph.
 
-W windows, S tokens of an input, C labels, N words, M spans.
+W windows, S tokens per input, C labels, N words, M spans.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,11 @@ class TaggedSpans(NamedTuple):
     """M spans, in the order of the texts; [M] each.
 
     Attributes:
-        texts: int32 row of the text.
-        starts: int32 first character.
-        ends: int32 the character after the last.
-        types: int32 index in `tag_schemes.list_types`.
-        scores: float32, the mean probability of the tags of its words.
+        texts: int32, the row of the text.
+        starts: int32, the first character.
+        ends: int32, the character after the last.
+        types: int32, the index in `tag_schemes.list_types`.
+        scores: float32, the mean probability of the tags of the words.
     """
 
     texts: tf.Tensor
@@ -43,7 +43,7 @@ def predict(
     """Finds the spans of texts.
 
     Args:
-        outputs: `logits` [W, S, C], of all windows in their order.
+        outputs: `logits` [W, S, C] of all windows, in order.
         examples: the rows of `examples.jsonl`.
 
     Returns:
@@ -67,11 +67,11 @@ def predict(
 
 
 def decode(logits: tf.Tensor, windows: Windows, words: Words, labels: Sequence[str]) -> TaggedSpans:
-    """Decodes logits [W, S, C]: the likeliest tag of each word, and the spans of the tags.
+    """Decodes logits [W, S, C] into the most likely tag of each word, and spans of tags.
 
-    The tag of a word is the tag of its first token, in the window where that has most context. Tags
-    make spans as in `tag_schemes.find_spans`. A word without a token has no tag: it is in a span
-    if the words on both sides of it are.
+    The tag of a word is the tag of its first token, in the window where this token has the most
+    context. Tags form spans as in `tag_schemes.find_spans`. A word without a token has no tag: it
+    belongs to a span if the words on both sides do.
     """
     scheme = tag_schemes.find_scheme(labels)
     kinds = tag_schemes.list_types(labels)
@@ -83,7 +83,7 @@ def decode(logits: tf.Tensor, windows: Windows, words: Words, labels: Sequence[s
     label = tf.argmax(probabilities, -1, output_type=tf.int32)
     place, type_ = tf.gather(place_of, label), tf.gather(type_of, label)
     begins = _mark_begins(place, type_, words.texts)
-    owners = tf.cumsum(tf.cast(begins, tf.int32)) - 1  # of a word inside: the span it is in
+    owners = tf.cumsum(tf.cast(begins, tf.int32)) - 1  # the span that a word inside belongs to
     inside = tf.where(place != 0)[:, 0]
     first = tf.where(begins)[:, 0]
     number = tf.size(first)
@@ -100,11 +100,11 @@ def decode(logits: tf.Tensor, windows: Windows, words: Words, labels: Sequence[s
 
 
 def _read_words(logits: tf.Tensor, windows: Windows, words: Words) -> tuple[Words, tf.Tensor]:
-    """Returns the words that have a token in a window, and their labels' probabilities, [N, C]."""
+    """Returns the words that have a token in a window, and their label probabilities, [N, C]."""
     begins = windows.tokens + windows.best_begins - windows.firsts
     window = tf.maximum(tf.searchsorted(begins, words.tokens, side="right") - 1, 0)
     index = words.tokens - tf.gather(windows.tokens, window)
-    # A text may be longer than all windows that a server reads.
+    # A text may be longer than all the windows that a server reads.
     is_read = (words.tokens >= 0) & (index < tf.gather(windows.lengths, window))
     kept = tf.where(is_read)[:, 0]
     words, window, index = tf.nest.map_structure(
@@ -116,7 +116,7 @@ def _read_words(logits: tf.Tensor, windows: Windows, words: Words) -> tuple[Word
 
 
 def _mark_begins(place: tf.Tensor, type_: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
-    """[N] each -> [N] bool, where spans begin: as in `tag_schemes.find_spans`."""
+    """[N] each -> [N] bool, where spans begin, as in `tag_schemes.find_spans`."""
     before, type_before, text_before = (
         tf.concat([tf.fill([1], -1), column], 0)[:-1] for column in (place, type_, texts)
     )

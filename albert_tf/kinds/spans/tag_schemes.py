@@ -1,10 +1,10 @@
-"""Tags of words and the spans that they stand for.
+"""Tags of words, and the spans that they mark.
 
-The labels show which of three schemes they follow:
+The labels follow one of three schemes:
 
-    bio     O, B-TYPE (the first word of a span), I-TYPE (the others)
-    iobes   as well E-TYPE (the last word), S-TYPE (the only word); L and U mean the same
-    plain   a tag for each word, as parts of speech; a word is a span, and O is none
+    bio     O, B-TYPE (the first word of a span), I-TYPE (the other words)
+    iobes   also E-TYPE (the last word), S-TYPE (the only word); L and U mean the same
+    plain   a tag for each word, like parts of speech; each word is a span, except O
 
 A span of words is (first word, word after the last, type).
 """
@@ -20,18 +20,18 @@ OUTSIDE = "O"
 BIO, IOBES, PLAIN = "bio", "iobes", "plain"
 _PREFIXED = re.compile(r"[BIESLU]-.+", re.DOTALL)
 _PLACES = {"L": "E", "U": "S"}
-# What the tags before and after a word of a span must be.
+# What the tags before and after a word in a span must be.
 _AFTER = {"B": "IE", "I": "IE"}
 
 WordSpan = tuple[int, int, str]
 
 
 def find_scheme(labels: Iterable[str]) -> str:
-    """Returns the scheme of labels; `UserError` if some are like B-TYPE and others are not."""
+    """Returns the scheme of labels; `UserError` if some look like B-TYPE and others do not."""
     names = [label for label in labels if label != OUTSIDE]
     prefixed = [label for label in names if _PREFIXED.fullmatch(label)]
     if not any(label[0] in "BI" for label in prefixed):
-        # S-1 and E-2 alone are names like any other.
+        # S-1 and E-2 alone are ordinary names.
         return PLAIN
     if len(prefixed) < len(names):
         other = next(label for label in names if not _PREFIXED.fullmatch(label))
@@ -43,7 +43,7 @@ def find_scheme(labels: Iterable[str]) -> str:
 
 
 def split_tag(tag: str, scheme: str) -> tuple[str, str]:
-    """Returns the place of a word in its span, one of B, I, E, S, O, and the type of the span."""
+    """Returns the position of a word in its span (B, I, E, S or O), and the type of the span."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
     if scheme == PLAIN:
@@ -52,10 +52,10 @@ def split_tag(tag: str, scheme: str) -> tuple[str, str]:
 
 
 def find_spans(tags: Sequence[str], scheme: str) -> list[WordSpan]:
-    """Returns the spans of any tags, valid or not, as conlleval and seqeval do.
+    """Returns the spans of any tags, valid or not, like conlleval and seqeval.
 
-    A span begins with B and S, after O, E and S, and where the type changes. It ends before the
-    next one, and before O.
+    A span begins at B and S, after O, E and S, and where the type changes. It ends before the
+    next span, and before O.
     """
     spans: list[WordSpan] = []
     previous = OUTSIDE, ""
@@ -74,7 +74,7 @@ def find_spans(tags: Sequence[str], scheme: str) -> list[WordSpan]:
 
 
 def write_tags(spans: Sequence[WordSpan], num_words: int, labels: Sequence[str]) -> list[str]:
-    """Returns the tags of spans that do not overlap, in the scheme and the letters of labels."""
+    """Returns the tags of spans that do not overlap, in the scheme and letters of the labels."""
     scheme = find_scheme(labels)
     last, single = ("L", "U") if any(x[:2] in ("L-", "U-") for x in labels) else ("E", "S")
     tags = [OUTSIDE] * num_words
@@ -90,7 +90,7 @@ def write_tags(spans: Sequence[WordSpan], num_words: int, labels: Sequence[str])
 
 
 def continue_tag(tag: str, labels: Sequence[str]) -> str:
-    """Returns the tag of the pieces of a word after its first: a span begins only once."""
+    """Returns the tag of the tokens of a word after its first: a span begins only once."""
     place, type_ = split_tag(tag, find_scheme(labels))
     inside = f"I-{type_}"
     return inside if place in ("B", "S") and inside in labels else tag
@@ -106,7 +106,7 @@ def find_mistake(tags: Sequence[str], scheme: str) -> tuple[int, str] | None:
         goes_on = place in ("I", "E") and before in ("B", "I") and type_ == before_type
         if place in ("I", "E") and not goes_on:
             previous = tags[index - 1] if index else "the beginning"
-            return index, f"{tags[index]} comes after {previous}, where no {type_} has begun"
+            return index, f"{tags[index]} follows {previous}, but no {type_} span has begun"
         if scheme == IOBES and before in _AFTER and not goes_on:
             return index - 1, f"{tags[index - 1]} is not followed by E-{before_type}"
         before, before_type = place, type_
@@ -114,7 +114,7 @@ def find_mistake(tags: Sequence[str], scheme: str) -> tuple[int, str] | None:
 
 
 def complete_labels(tags: Iterable[str]) -> tuple[str, ...]:
-    """Returns labels for tags that occur: sorted, O first, each type with all its prefixes."""
+    """Returns the labels for tags that occur: sorted, O first, each type with all its prefixes."""
     names = set(tags)
     scheme = find_scheme(names)
     if scheme == PLAIN:
@@ -135,12 +135,12 @@ def list_types(labels: Sequence[str]) -> list[str]:
 def to_word_spans(
     spans: Sequence[tuple[int, int, str]], words: Sequence[Sequence[int]]
 ) -> tuple[list[WordSpan], int]:
-    """Returns spans of characters as spans of words, and how many are not exactly of words."""
+    """Converts character spans to word spans, and counts those that do not end at words."""
     starts, ends = np.array(words, np.int64).reshape(-1, 2).T
     result: list[WordSpan] = []
     num_inexact = 0
     for start, end, type_ in spans:
-        # A word that two spans share belongs to the first of them.
+        # A word that two spans share belongs to the first span.
         begin = max(int(np.searchsorted(ends, start, "right")), result[-1][1] if result else 0)
         after = int(np.searchsorted(starts, end, "left"))
         if begin >= after:

@@ -1,10 +1,9 @@
-"""Makes the records of texts whose words have tags: windows of tokens, and their labels.
+"""Makes the records of texts with tagged words: windows of tokens, and their labels.
 
     [CLS] part of the text [SEP]
 
-A text that is too long becomes several windows, which overlap. A word is trained, and predicted,
-in the one window where it has most words around it. W windows, T tokens of all the texts, S tokens
-of an input.
+A text that is too long becomes several overlapping windows. A word is trained and predicted in the
+one window where it has the most context. W windows, T tokens of all texts, S tokens per input.
 """
 
 from collections.abc import Sequence
@@ -26,11 +25,11 @@ CharacterSpan = tuple[int, int, str]
 
 
 class TaggedText(NamedTuple):
-    """A text with the spans that are marked in it.
+    """A text with marked spans.
 
     Attributes:
         id: unique in its file; the key of its prediction.
-        text: words of a file are joined by spaces, ideographs without.
+        text: the words of a file, joined by spaces, ideographs without spaces.
         words: (first character, character after the last) of each word.
         spans: (first character, character after the last, type) of each span, None if unknown.
     """
@@ -54,10 +53,10 @@ def tokenize(examples: Sequence[TaggedText], tokenizer: Tokenizer) -> tuple[Toke
 
 
 def _find_first_tokens(spans: np.ndarray, tokens: Tokens, row: int) -> np.ndarray:
-    """[N, 2] the words of a text -> [N, 3], with the token that has the word's first character.
+    """[N, 2] words of a text -> [N, 3], with the token that holds the word's first character.
 
-    A token may begin before the word, where a piece spans two of them. The token is -1 if the
-    tokenizer drops all of the word.
+    A token may begin before the word if it spans two words. The token is -1 if the tokenizer drops
+    the whole word.
     """
     begin, end = tokens.begins[row], tokens.begins[row] + tokens.lengths[row]
     starts = np.append(tokens.starts[begin:end], np.iinfo(np.int32).max)
@@ -67,7 +66,7 @@ def _find_first_tokens(spans: np.ndarray, tokens: Tokens, row: int) -> np.ndarra
 
 
 def split_into_windows(tokens: Tokens, lengths: Lengths) -> Windows:
-    """Splits texts into windows that overlap by half or more; an empty text has one, too."""
+    """Splits texts into windows that overlap by half or more; an empty text also gets one."""
     size = len(tokens.lengths)
     rooms = np.full(size, lengths.max_seq_length - features.NUM_TEXT_TOKENS)
     strides = np.full(size, choose_stride(lengths))
@@ -75,10 +74,10 @@ def split_into_windows(tokens: Tokens, lengths: Lengths) -> Windows:
 
 
 def choose_stride(lengths: Lengths) -> int:
-    """Returns the tokens from one window of a tagged text to the next.
+    """Returns the number of tokens from one window of a tagged text to the next.
 
-    That is `doc_stride`, but at most half a window, so that every word has words around it in one
-    of them.
+    It is `doc_stride`, but at most half a window, so that each word has context on both sides in
+    some window.
     """
     room = lengths.max_seq_length - features.NUM_TEXT_TOKENS
     return max(1, min(lengths.doc_stride, room // 2))
@@ -93,11 +92,11 @@ def label_tokens(
 ) -> tuple[np.ndarray, int]:
     """Returns the labels of tokens, [T] int32, and how many spans begin or end inside a word.
 
-    A label is 1 + its id; 0 is a token that is not trained: of a text without tags, and with
-    `label_pieces` "first" any other than the first of its word.
+    A label is 1 + its id; 0 marks a token that is not trained: in a text without tags, and, with
+    `label_pieces` "first", every token of a word except the first.
     """
     ids = {tag: number for number, tag in enumerate(labels, 1)}
-    # Of a word's other pieces.
+    # For the other tokens of a word.
     inside = {tag: ids[tag_schemes.continue_tag(tag, labels)] for tag in labels}
     result = np.zeros(len(tokens.ids), np.int32)
     bounds = np.searchsorted(words.texts, np.arange(len(examples) + 1))
@@ -110,12 +109,12 @@ def label_tokens(
         tags = tag_schemes.write_tags(spans, len(example.words), labels)
         firsts = words.tokens[bounds[row] : bounds[row + 1]].tolist()
         end = int(tokens.begins[row] + tokens.lengths[row])
-        # From the last word on: where two share a token, it has the label of the first.
+        # From the last word back: a token that two words share has the label of the first.
         for tag, first, (_, word_end) in reversed([*zip(tags, firsts, example.words, strict=True)]):
             if first < 0:
                 continue
             if label_pieces == "all":
-                # Not a lone word start, which is before the next word.
+                # Not a lone word-start symbol, which belongs to the next word.
                 others = tokens.starts[first + 1 : end] < word_end
                 result[first + 1 : end][others] = inside[tag]
             result[first] = ids[tag]
@@ -130,7 +129,7 @@ def make_features(
     max_seq_length: int,
     labels: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-    """Returns the features of the N windows `rows`, [N, S] each; `labels` are [T].
+    """Returns the features of the N windows `rows`, [N, S] each; `labels` is [T].
 
     A token is labelled in the window that predicts it.
     """

@@ -1,4 +1,4 @@
-"""Finds the columns of texts and labels in a table, where there is no doubt which they are."""
+"""Finds the text and label columns of a table if they are unambiguous."""
 
 import dataclasses
 import itertools
@@ -12,7 +12,7 @@ from albert_tf.errors import UserError, require
 from albert_tf.kinds.tables import table_files
 from albert_tf.kinds.tables.task_rows import Columns, DefaultName, are_labels, parse_number
 
-_NUM_ROWS = 1000  # that are looked at
+_NUM_ROWS = 1000  # inspected at most
 
 # {name of a column: its values as texts}
 Values = dict[str, list[str]]
@@ -21,14 +21,14 @@ Values = dict[str, list[str]]
 def complete(
     columns: Columns, path: str, *, has_numbers: bool, needs_label: bool = True
 ) -> Columns:
-    """Returns the columns of a table; `text` and `label` are guessed if it has none of that name.
+    """Returns the columns of a table; guesses `text` and `label` if no column has the name.
 
-    A text has several words; a label is there more than once, or is a number if `has_numbers`.
-    What is taken is logged. Raises `UserError` if several columns may be it, or none.
+    A text has several words; a label occurs more than once, or is a number if `has_numbers`. Logs
+    the guess. Raises `UserError` if no column or several columns qualify.
     """
     names, values = _read(path)
     if not any(values.values()):
-        require(not needs_label, f"{path} has a header and no rows. Give a file with examples.")
+        require(not needs_label, f"{path} has a header but no rows. Use a file with examples.")
         return columns
     known = [columns.text, columns.second_text, columns.label, columns.id, *columns.teacher]
     rest = [name for name in names if name and name not in known]
@@ -39,7 +39,7 @@ def complete(
     is_label = _is_number if has_numbers else are_labels
     texts = [name for name in rest if lacks_text and _is_text(values[name])]
     labels = [x for x in rest if lacks_label and x not in texts and is_label(values[x])]
-    if lacks_text and not texts:  # words may be few: what else is left
+    if lacks_text and not texts:  # texts of one word: the only column left
         texts = [name for name in rest if name not in labels] if len(labels) == lacks_label else []
     if lacks_label and not labels and len(texts) == lacks_text:
         labels = [name for name in rest if name not in texts]
@@ -49,7 +49,7 @@ def complete(
             if len(names) == 1:
                 raise table_files.missing_column(name, names, path)
             raise UserError(
-                f"{path}: which column is the {name}? It has {', '.join(names)}. Name it with "
+                f"{path}: which column is the {name}? It has {', '.join(names)}. Choose one with "
                 f"--{name}_column."
             )
         if is_missing:
@@ -64,7 +64,7 @@ def complete(
     if changes:
         shown = ", ".join(f"{name} {value!r}" for name, value in changes.items())
         flags = " ".join(f"--{name}_column={value}" for name, value in changes.items())
-        logging.info(f"{path}: columns found by their content: {shown} (the same as {flags}).")
+        logging.info(f"{path}: columns found by their content: {shown} (same as {flags}).")
     return dataclasses.replace(columns, **changes)
 
 
@@ -83,13 +83,13 @@ def _mean(values: Sequence[str], count: Callable[[str], int]) -> float:
 
 
 def _is_text(values: Sequence[str]) -> bool:
-    """Tells texts from labels: texts have several words, or a script without spaces."""
+    """Whether values are texts, not labels: several words, or a script without spaces."""
     is_long = _mean(values, lambda value: len(value.split())) > 2
     return is_long or _mean(values, lambda value: sum(x > "\u2e80" for x in value)) > 4
 
 
 def _is_number(values: Sequence[str]) -> bool:
-    """Whether all are numbers, and not those of the rows."""
+    """Whether all are numbers, but not row numbers."""
     numbers = [parse_number(value) for value in values]
     counts = all(x == int(x) for x in numbers if x == x) and len(set(numbers)) == len(numbers)
     return all(x == x for x in numbers) and not counts

@@ -15,21 +15,21 @@ from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require
 from albert_tf.file_checks import refuse_twice, to_text
 
-# The csv module's own limit, 131,072 characters, is less than a long text; a C long holds this.
+# The csv module's limit of 131,072 characters is too small for long texts; this fits a C long.
 _MAX_FIELD_SIZE = 2**31 - 1
 
-# (number of the line, fields)
+# (line number, fields)
 Row = tuple[int, Sequence[str]]
 
 _parse_json = json.JSONDecoder(object_pairs_hook=refuse_twice).decode
 
 
 class Table(NamedTuple):
-    """A table whose columns have names.
+    """A table with named columns.
 
     Attributes:
         columns: their names.
-        rows: (number of the line, {column: value}); values of JSON are of any type.
+        rows: (line number, {column: value}); JSON values are of any type.
     """
 
     columns: list[str]
@@ -37,14 +37,14 @@ class Table(NamedTuple):
 
 
 def find_file(split: str, suffixes: Sequence[str], data_dir: str) -> str:
-    """Returns the path of a split's file in `data_dir`; `UserError` unless there is just one."""
+    """Returns the path of a split's file in `data_dir`; `UserError` unless there is exactly one."""
     names = [split + suffix for suffix in suffixes]
     paths = [os.path.join(data_dir, name) for name in names]
     paths = [path for path in paths if tf.io.gfile.exists(path)]
     if len(paths) != 1:
         raise UserError(
             f"--data_dir: {data_dir} must hold one file {' or '.join(names)}, not {len(paths)}. "
-            "Name the file itself."
+            "Pass the file itself."
         )
     return paths[0]
 
@@ -52,7 +52,7 @@ def find_file(split: str, suffixes: Sequence[str], data_dir: str) -> str:
 def read_table(path: str) -> Table:
     """Reads a table with a header, JSON lines, or a JSON list of objects.
 
-    Raises `UserError` if the suffix is of no known format, or the file is not of its format.
+    Raises `UserError` if the suffix is unknown, or the file does not match it.
     """
     suffix = os.path.splitext(path)[1].lower()
     known = f"its name must end with one of {', '.join(FORMATS)}"
@@ -61,14 +61,14 @@ def read_table(path: str) -> Table:
 
 
 def find_columns(columns: Sequence[str], names: Sequence[str], path: str) -> list[int]:
-    """Returns the indices of the columns with these names.
+    """Returns the indices of the named columns.
 
-    Raises `UserError` if one is missing, or there twice.
+    Raises `UserError` if a column is missing or occurs twice.
     """
     for name in names:
         if not (count := columns.count(name)):
             raise missing_column(name, columns, path)
-        message = f"{path}: {count} columns are called {name!r}. Give each its own name."
+        message = f"{path}: {count} columns are named {name!r}. Give each a different name."
         require(count == 1, message)
     return [columns.index(name) for name in names]
 
@@ -80,7 +80,7 @@ def missing_column(name: str, columns: Sequence[str], place: str) -> UserError:
 
 
 def hint_separator(columns: Sequence[str], name: str | None = None) -> str:
-    """Returns the remedy for a header whose names another separator joins; "" if there is none."""
+    """Returns a hint if a header seems to use another separator; otherwise ""."""
     parts = [part for column in columns for part in re.split(r"[,;|\t]", column)]
     marks = sorted({ascii(x) for column in columns for x in re.findall(r"[,;|\t]", column)})
     if not marks or (name not in parts and len(columns) > 1):
@@ -92,13 +92,13 @@ def hint_separator(columns: Sequence[str], name: str | None = None) -> str:
 
 
 def read_json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields the number of each line that is not blank, and its object."""
+    """Yields the number and the object of each line that is not blank."""
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
         try:
             value = _parse_json(line)
-            if "\\ud" in line.lower():  # JSON can write half of a character, and nothing else can
+            if "\\ud" in line.lower():  # JSON can hold a lone surrogate; UTF-8 cannot
                 json.dumps(value, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
             raise UserError(f"{path}, line {number}: this is not JSON: {error}.") from None
@@ -109,7 +109,7 @@ def read_json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
 def read_tsv(path: str) -> Iterator[Row]:
     """Yields the rows of tab-separated values that are not blank.
 
-    A quotation mark is a character like any other.
+    Quotation marks have no special meaning.
     """
     for number, line in enumerate(read_lines(path), 1):
         if line.strip():
@@ -120,7 +120,7 @@ def _read_csv(path: str) -> Iterator[Row]:
     """Yields rows of comma-separated values, with the number of their first line."""
     csv.field_size_limit(_MAX_FIELD_SIZE)
     reader = csv.reader(io.StringIO(_read_text(path), newline=""), strict=True)
-    begin = 1  # the line where a row begins: a quotation mark may be closed lines later, or never
+    begin = 1  # the line where a row begins: its quotes may close lines later, or never
     try:
         for fields in reader:
             yield begin, fields
@@ -128,12 +128,12 @@ def _read_csv(path: str) -> Iterator[Row]:
     except csv.Error as error:
         raise UserError(
             f"{path}, line {begin}: this is not csv: {error}. Put commas between the fields, and "
-            "double the quotation marks within one."
+            "double the quotation marks inside a field."
         ) from None
 
 
 def read_lines(path: str) -> list[str]:
-    """Returns the lines of a file. Only a line feed ends one: texts may hold U+2028."""
+    """Returns the lines of a file. Only a line feed ends a line: texts may hold U+2028."""
     text = _read_text(path)
     ends_lines = "\n" in text or "\r" not in text
     require(ends_lines, f"{path}: its lines end with carriage returns. Save it with line feeds.")
@@ -143,7 +143,7 @@ def read_lines(path: str) -> list[str]:
 
 
 def _warn_of_quotes(lines: Sequence[str], path: str) -> None:
-    """Warns of a column that is quoted in all lines, as csv is: here the quotes are text."""
+    """Warns about a column that is quoted in all lines, as in csv: here the quotes are text."""
     quoted: set[int] | None = None
     for line in filter(str.strip, lines):
         fields = line.split("\t")
@@ -160,12 +160,12 @@ def _warn_of_quotes(lines: Sequence[str], path: str) -> None:
 
 def _read_text(path: str) -> str:
     text = to_text(files.read_bytes(path, "data"), path)
-    require(bool(text.strip()), f"{path} is empty. Give a file with examples.")
+    require(bool(text.strip()), f"{path} is empty. Use a file with examples.")
     return text
 
 
 def _name_fields(rows: Iterator[Row], path: str) -> Table:
-    """Returns a table whose header is the first row that is not blank."""
+    """Returns a table; the first row that is not blank is the header."""
     header = next((fields for _, fields in rows if any(map(str.strip, fields))), None)
     if header is None:
         raise UserError(f"{path} has no header. Put the names of the columns in its first line.")
@@ -174,11 +174,11 @@ def _name_fields(rows: Iterator[Row], path: str) -> Table:
     def name_rows() -> Iterator[tuple[int, dict[str, str]]]:
         for line, fields in rows:
             if not fields or (len(header) > 1 and not any(map(str.strip, fields))):
-                continue  # a blank line; of one column, "" is a row
+                continue  # a blank line; with one column, "" is a row
             if len(fields) != len(header):
-                remedy = " Quote a field with a comma in .csv; take tabs out of one in .tsv."
+                remedy = " In .csv, quote fields with commas; in .tsv, remove tabs in fields."
                 if len(fields) < len(header):
-                    remedy = " Give the row all of them; one may be empty."
+                    remedy = " Give the row all fields; a field may be empty."
                 raise UserError(
                     f"{path}, line {line}: {len(fields)} fields, but the header has {len(header)}."
                     f"{hint_separator(header) or remedy}"
@@ -194,13 +194,13 @@ def _read_json_table(path: str) -> Table:
 
 
 def _read_json(path: str) -> Table:
-    """Reads a list of objects; other content as JSON lines, which often bear this suffix."""
+    """Reads a list of objects; otherwise JSON lines, which often have this suffix."""
     if not _read_text(path).lstrip().startswith("["):
         return _read_json_table(path)
     rows = list(enumerate(files.read_json(path, "data"), 1))
     for number, row in rows:
         require(isinstance(row, dict), f"{path}, entry {number}: this is not a JSON object.")
-    require(bool(rows), f"{path} is empty. Give a file with examples.")
+    require(bool(rows), f"{path} is empty. Use a file with examples.")
     return Table(list(rows[0][1]), iter(rows))
 
 

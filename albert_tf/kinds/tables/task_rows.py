@@ -1,4 +1,4 @@
-"""Describes where the tables of a task are, and reads the values of their rows."""
+"""Says where the tables of a task are, and reads the values of their rows."""
 
 import math
 import re
@@ -9,46 +9,46 @@ from typing import Any
 from albert_tf.errors import UserError, require
 from albert_tf.settings import setting
 
-# More are rather texts, numbers or ids in the wrong column.
+# More labels are probably texts, numbers or ids from the wrong column.
 MAX_LABELS_IN_FILE = 100
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 class DefaultName(str):
-    """Marks the name of a column as the default, in place of one that the user gives."""
+    """A column name that is the default, not the user's choice."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The names of the columns of the user's own tables."""
+    """The column names of the user's own tables."""
 
     text: str = setting("own: the text, or the passage", DefaultName("text"), flag="text_column")
     second_text: str | None = setting(
-        "own: of a pair, or the question", None, flag="second_text_column"
+        "own: the second text of a pair, or the question", None, flag="second_text_column"
     )
     label: str = setting("own: the label", DefaultName("label"), flag="label_column")
     id: str | None = setting(
-        "own: name of an example; default: number of its row", None, flag="id_column"
+        "own: the id of an example; default: its row number", None, flag="id_column"
     )
-    choices: tuple[str, ...] = setting("own: one for each choice", (), flag="choice_columns")
+    choices: tuple[str, ...] = setting("own: one column for each choice", (), flag="choice_columns")
     teacher: tuple[str, ...] = setting(
         "own: a teacher's probability of each label, in columns whose names end with the label, as "
-        "bin/predict writes them; of regression one with its value",
+        "bin/predict writes them; for regression, one column with its value",
         (),
         flag="teacher_columns",
     )
     negatives: tuple[str, ...] = setting(
-        "sentence_embedding: texts that do not belong to the first, beside those of the other "
-        "rows of a batch",
+        "sentence_embedding: hard negatives, texts that do not belong to the first; the other "
+        "rows of a batch serve as negatives as well",
         (),
         flag="negative_columns",
     )
     simcse: bool = setting(
-        "sentence_embedding: train each text with itself, under two dropouts", False
+        "sentence_embedding: pair each text with itself, under two dropout masks", False
     )
 
     def list_named(self) -> dict[str, Any]:
-        """Returns {field: value} of what the user names."""
+        """Returns {field: value} of the fields that the user sets."""
         return {
             name: value
             for name, value in vars(self).items()
@@ -61,47 +61,45 @@ class Columns:
         for name in names:
             require(
                 names.count(name) == 1,
-                f"two of the columns of texts and labels are {name!r}. Name a column of its own "
+                f"two of the text and label columns are {name!r}. Pass a different column "
                 "for each.",
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataSource:
-    """Where the files of all splits of a task are, and which part of them to read."""
+    """Where the files of a task's splits are, and which part of them to read."""
 
-    data_dir: str | None = setting("folder into which the task was unpacked", None)
-    label_separator: str = setting(
-        "own, multi_label: what stands between the labels of a text", ","
-    )
+    data_dir: str | None = setting("folder with the unpacked task", None)
+    label_separator: str = setting("own, multi_label: separator between the labels of a text", ",")
     repair_tags: bool = setting(
-        "own, token_classification: repair tags that are no BIO or IOBES", False
+        "own, token_classification: repair tags that are not valid BIO or IOBES", False
     )
     teacher_vectors: str | None = setting(
-        "own, sentence_embedding: .npy file of another model's vectors of the texts of train", None
+        "own, sentence_embedding: .npy file of another model's embeddings of the train texts", None
     )
     columns: Columns = field(default_factory=Columns)
 
 
 def list_labels(labels: Iterable[str]) -> str:
-    """Returns the labels with commas between them; one that holds a comma is quoted."""
+    """Returns the labels joined by commas; labels that hold a comma are quoted."""
     return ", ".join(f'"{label}"' if "," in label else label for label in labels)
 
 
 def unknown_label(
     place: str, label: str, labels: Sequence[str], task: str = "the task"
 ) -> UserError:
-    """Returns the error for a label that is none of the task's."""
+    """Returns the error for a label that the task does not have."""
     known = f"which has {list_labels(labels)}."
     return UserError(f"{place}: {label!r} is not a label of {task}, {known}")
 
 
 def check_labels_of_file(labels: Sequence[str], place: str, least: int = 2) -> None:
-    """Raises `UserError` if a file, or its column, has few labels, too many, or one twice."""
-    remedy = "name them all with --labels."
+    """Raises `UserError` if a file or column has too few or too many labels, or one twice."""
+    remedy = "list them all with --labels."
     if len(labels) < least:
         raise UserError(
-            f"{place} has too few labels ({list_labels(labels) or 'none'}): give a file with at "
+            f"{place} has too few labels ({list_labels(labels) or 'none'}): use a file with at "
             f"least {least}, or {remedy}"
         )
     if len(labels) > MAX_LABELS_IN_FILE:
@@ -113,50 +111,50 @@ def check_labels_of_file(labels: Sequence[str], place: str, least: int = 2) -> N
     for label in labels:
         if _NUMBER.fullmatch(label) and (same := numbers.setdefault(float(label), label)) != label:
             raise UserError(
-                f"{place} has two labels for one. The numbers {same} and {label} are the same. "
-                f"Write them in one way, or {remedy}"
+                f"{place} has one label in two forms: the numbers {same} and {label} are equal. "
+                f"Write them the same way, or {remedy}"
             )
 
 
 def text_or_number(value: Any, name: str, place: str) -> str:
-    """Returns the text that a text or a number of JSON lines is; `UserError` for another value."""
+    """Returns a text or number from JSON lines as text; `UserError` for any other value."""
     is_other = isinstance(value, bool) or not isinstance(value, str | int | float)
     if is_other or (isinstance(value, float) and not math.isfinite(value)):
-        raise UserError(f"{place}: the {name} is {str(value)[:40]!r}: give text or a number.")
+        raise UserError(f"{place}: the {name} is {str(value)[:40]!r}: it must be text or a number.")
     return str(value)
 
 
 def read_id(row: Mapping[str, Any], column: str | None, number: int, place: str) -> str:
-    """Returns the id of a row, which is its number if there is no column of ids."""
+    """Returns the id of a row: the row number if there is no id column."""
     name = text_or_number(row[column] if column else number, f"id {column!r}", place)
-    require(bool(name.strip()), f"{place}: the id {column!r} is empty: give each row its own.")
+    require(bool(name.strip()), f"{place}: the id {column!r} is empty: give each row an id.")
     return name
 
 
 def check_new_id(name: str, place: str, places: dict[str, str]) -> None:
-    """Adds an id, and where it is, to `places`; raises `UserError` if it is there."""
+    """Adds an id and its place to `places`; raises `UserError` if the id already exists."""
     if name in places:
         raise UserError(
-            f"{place}: the id {name!r} is that of {places[name]}, too, but predictions are kept by "
-            "id. Give each example its own."
+            f"{place}: the id {name!r} is also used in {places[name]}, but predictions are kept by "
+            "id. Give each example a different id."
         )
     places[name] = place
 
 
 def parse_number(text: str) -> float:
-    """Returns the number that a text is, or NaN: not all that float() takes, such as 1_000."""
+    """Parses a number, or returns NaN; stricter than float(), which accepts 1_000."""
     value = float(text) if _NUMBER.fullmatch(text.strip()) else math.nan
-    return value if abs(value) < 3.4e38 else math.nan  # what a float32 holds
+    return value if abs(value) < 3.4e38 else math.nan  # the range of float32
 
 
 def are_labels(values: Sequence[str]) -> bool:
-    """Tells labels from texts and ids: few are different, and each is there about twice."""
+    """Whether values are labels, not texts or ids: few differ, and each occurs about twice."""
     number = len(set(values))
     return 1 < number <= min(MAX_LABELS_IN_FILE, len(values) / 2) and all(values)
 
 
 def are_quantities(values: Sequence[str]) -> bool:
-    """Tells numbers that are learnt as such from classes: not whole, or too many are different."""
+    """Whether numbers are quantities, not classes: fractions, or too many different values."""
     numbers = list(map(parse_number, values))
     are_numbers = all(x == x for x in numbers)
     return are_numbers and not (all(x == int(x) for x in numbers) and are_labels(values))
@@ -165,18 +163,16 @@ def are_quantities(values: Sequence[str]) -> bool:
 def to_text(value: Any, column: str, place: str) -> str:
     if not isinstance(value, str) or not value.strip():
         shown = "empty" if value == "" else f"{str(value)[:40]!r}, not text"
-        raise UserError(
-            f"{place}: the column {column!r} is {shown}. Give a text or remove the row."
-        )
+        raise UserError(f"{place}: the column {column!r} is {shown}. Add a text or remove the row.")
     return value
 
 
 def to_label(value: Any, column: str, place: str, *, is_needed: bool = False) -> str:
-    """A label of JSON lines may be a number. Spaces around one are none of its own."""
+    """Converts a label; in JSON lines it may be a number. Strips spaces around it."""
     name = f"label {column!r}"
     text = "" if value is None else text_or_number(value, name, place).strip()
     if is_needed and not text:
-        raise UserError(f"{place}: the {name} is empty: give one, or remove the row.")
+        raise UserError(f"{place}: the {name} is empty: add one, or remove the row.")
     if len(text.splitlines()) > 1:
         raise UserError(f"{place}: the {name} has several lines: {text[:40]!r}. Close its quotes.")
     return text

@@ -1,7 +1,7 @@
-"""The vectors of texts by a teacher: their file, and which texts are nearest neighbours.
+"""A teacher's embeddings of texts: their file, and the nearest neighbours of each text.
 
-A record holds a text and its nearest neighbours. Texts that have nothing to do with each other say
-little: among neighbours the similarities differ.
+A record holds a text and its nearest neighbours. Unrelated texts teach little: similarities differ
+among neighbours.
 """
 
 import json
@@ -16,15 +16,15 @@ from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require
 
-NEIGHBOURS = 7  # of each text, in its record
+NEIGHBOURS = 7  # per text, in its record
 _SIMILARITIES = 2**26  # computed at once
 
 
 def read(path: str, ids: Sequence[str]) -> np.ndarray:
-    """Reads the vectors of texts, [N, W], in the order of their `ids`.
+    """Reads the embeddings of texts, [N, W], in the order of their `ids`.
 
     A file of ids next to it, as bin/predict writes it (`FILE.jsonl`), must have the same ids.
-    Raises `UserError` for a file that is not of these texts.
+    Raises `UserError` for a file of other texts.
     """
     place, other = f"--teacher_vectors: {path}", os.path.splitext(path)[0] + ".jsonl"
     try:
@@ -36,22 +36,22 @@ def read(path: str, ids: Sequence[str]) -> np.ndarray:
         raise UserError(f"{place} does not exist.") from None
     if vectors.ndim != 2 or vectors.dtype.kind != "f":
         shape = f"{vectors.dtype} {list(vectors.shape)}"
-        raise UserError(f"{place} holds {shape}: give one vector of floats for each text, [N, W].")
+        raise UserError(f"{place} holds {shape}: it needs one vector of floats per text, [N, W].")
     if len(vectors) != len(ids):
         raise UserError(f"{place} has {len(vectors):,} vectors for {len(ids):,} texts.")
     if tf.io.gfile.exists(other):
         rows = map(json.loads, files.read_bytes(other, "ids").decode().splitlines())
         for row, name in zip(rows, ids, strict=False):
             own = str(row.get("id", name))
-            message = f"vector {own!r} is where the text {name!r} is. Give both in one order."
+            message = f"vector {own!r} is where text {name!r} should be. Use one order for both."
             require(own == name, f"{place}: {message}")
     return vectors
 
 
 def find_neighbours(vectors: np.ndarray) -> np.ndarray:
-    """Returns the rows of the nearest vectors of each, the nearest first: [N, W] -> [N, K] int32.
+    """Returns the rows of each vector's nearest neighbours, nearest first: [N, W] -> [N, K] int32.
 
-    K is `NEIGHBOURS`. The time grows with the square of N; the memory does not.
+    K is `NEIGHBOURS`. Time grows with the square of N; memory does not.
     """
     logging.info(f"finding the nearest neighbours of {len(vectors):,} texts")
     table, parts = tf.constant(vectors), []
@@ -60,17 +60,17 @@ def find_neighbours(vectors: np.ndarray) -> np.ndarray:
         cosines = tf.matmul(table[begin : begin + rows], table, transpose_b=True)
         best = tf.math.top_k(cosines, NEIGHBOURS + 1).indices.numpy()
         is_own = best == np.arange(begin, begin + len(best))[:, np.newaxis]
-        is_own[~is_own.any(1), -1] = True  # as many texts are just as near
+        is_own[~is_own.any(1), -1] = True  # too many texts are equally near
         parts.append(best[~is_own].reshape(-1, NEIGHBOURS))
     return np.concatenate(parts).astype(np.int32)
 
 
 def group(examples: Sequence[Any]) -> tuple[list[Any], np.ndarray, np.ndarray]:
-    """Returns the examples with different texts, their vectors of length 1, and their groups.
+    """Returns the examples with distinct texts, their unit-length embeddings, and their groups.
 
-    An example is a `base.Example` with the vector of its text in `teacher`. Vectors are [N, W]
-    float32. A group is the row of a text and those of its neighbours, [N, 1 + K] int32. Raises
-    `UserError` for a vector that is 0 or not finite, or too few texts.
+    An example is a `base.Example` with the embedding of its text in `teacher`. Embeddings are
+    [N, W] float32. A group is the row of a text and the rows of its neighbours, [N, 1 + K] int32.
+    Raises `UserError` for an embedding that is 0 or not finite, or for too few texts.
     """
     first: dict[str, Any] = {}
     for example in examples:

@@ -1,10 +1,10 @@
-"""Reads texts whose words have tags: columns as of CoNLL, and JSON lines.
+"""Reads texts with tagged words: CoNLL columns, and JSON lines.
 
 .conll, .txt, .tsv   a word and its tag in each line, a blank line between sentences; columns
-                     are separated by tabs, or else by white space
-.conllu              the same as Universal Dependencies have it, with comments and ids
+                     are separated by tabs, or otherwise by white space
+.conllu              the same in the form of Universal Dependencies, with comments and ids
 .jsonl               {"words": [...], "tags": [...]}, or {"text": ..., "spans": [{"start",
-                     "end", "type"}, ...]} with characters counted from 0, the end after the last
+                     "end", "type"}, ...]} with character offsets from 0, the end exclusive
 """
 
 import itertools
@@ -23,14 +23,14 @@ from albert_tf.kinds.tables.task_rows import Columns, DataSource
 from albert_tf.tokenizers import text_words
 
 SUFFIXES = (".conll", ".conllu", ".txt", ".tsv", ".jsonl")
-# A line of CoNLL 2003 between documents.
+# The line between documents in CoNLL 2003.
 _DOCUMENT = "-DOCSTART-"
-# In the order of preference where the user names no column.
+# In order of preference, if the user sets no column.
 _TEXTS, _LABELS = ("text", "words", "tokens"), ("label", "tags", "spans")
 
 
 class _Sentence(NamedTuple):
-    """A sentence as a file has it; `places` are the lines of the words, or the one of all."""
+    """A sentence as it is in a file; `places` are the lines of the words, or one for all."""
 
     name: str
     places: Sequence[str]
@@ -41,9 +41,9 @@ class _Sentence(NamedTuple):
 
 
 def read_labels(path: str, columns: Columns) -> tuple[str, ...]:
-    """Returns the labels of a train file: O, then those of each type, with all prefixes.
+    """Returns the labels of a train file: O, then the labels of each type, with all prefixes.
 
-    Raises `UserError` if the file is not of its format, holds no tag, or tags of two kinds.
+    Raises `UserError` if the file is malformed, holds no tags, or tags of two kinds.
     """
     tags: set[str] = set()
     for sentence in _read_sentences(path, columns, is_test=False):
@@ -61,10 +61,10 @@ def read_labels(path: str, columns: Columns) -> tuple[str, ...]:
 def read(
     path: str, labels: Sequence[str], source: DataSource, *, is_test: bool
 ) -> list[TaggedText]:
-    """Reads the texts of a file. Tags may be missing in a test file only.
+    """Reads the texts of a file. Tags may be missing only in a test file.
 
-    Raises `UserError` if the file is not of its format, or for an unknown tag, or tags that break
-    their scheme, unless `repair_tags`, which turns them into the spans that they most likely mean.
+    Raises `UserError` for a malformed file, an unknown tag, or tags that break their scheme.
+    `repair_tags` turns such tags into the spans that they most likely mean.
     """
     scheme, types = tag_schemes.find_scheme(labels), tag_schemes.list_types(labels)
     examples, num_repaired = [], 0
@@ -83,12 +83,12 @@ def read(
         marked = None if spans is None else tuple(spans)
         examples.append(TaggedText(name, text, tuple(words), marked))
     if num_repaired:
-        logging.info(f"{path}: the tags of {num_repaired:,} sentences are repaired.")
+        logging.info(f"{path}: repaired the tags of {num_repaired:,} sentences.")
     return examples
 
 
 def _are_valid(sentence: _Sentence, labels: Sequence[str], scheme: str, *, repairs: bool) -> bool:
-    """Returns whether the tags are valid; raises `UserError` if they are not and nobody repairs."""
+    """Returns whether the tags are valid; raises `UserError` for invalid tags without repair."""
     tags = sentence.tags or ()
     for tag, place in zip(tags, sentence.places, strict=True):
         if tag not in labels and not (repairs and tag.partition("-")[0] in tuple("BIESLU")):
@@ -97,8 +97,8 @@ def _are_valid(sentence: _Sentence, labels: Sequence[str], scheme: str, *, repai
     if mistake and not repairs:
         index, why = mistake
         raise UserError(
-            f"{sentence.places[index]}: {why}: this is no {scheme.upper()}. Correct the tags, or "
-            "take --repair_tags."
+            f"{sentence.places[index]}: {why}: this is not {scheme.upper()}. Correct the tags, or "
+            "use --repair_tags."
         )
     return mistake is None
 
@@ -124,16 +124,16 @@ def _read_columns(
             place, width = f"{path}, line {line}", width or len(fields)
             require(
                 len(fields) == width,
-                f"{place}: {len(fields)} columns, but {width} in the lines before. Give a word and "
+                f"{place}: {len(fields)} columns, but {width} in the lines before. Put a word and "
                 "its tag in each line, and a blank line after each sentence.",
             )
             require(
                 width > last and (width > 1 or is_test),
-                f"{place}: there is no column {max(last, 1) + 1} with a tag. Give a word and its "
+                f"{place}: there is no column {max(last, 1) + 1} with a tag. Put a word and its "
                 "tag in each line.",
             )
             word, tag = fields[word_column], fields[tag_column]
-            require(bool(word and tag), f"{place}: the word or its tag is empty. Give both.")
+            require(bool(word and tag), f"{place}: the word or its tag is empty. Add it.")
             words.append(word)
             tags.append(tag)
             places.append(place)
@@ -142,7 +142,7 @@ def _read_columns(
 
 
 def _read_rows(path: str, *, is_conllu: bool) -> Iterator[tuple[int, list[str]]]:
-    """Yields the number and the fields of each line, but of comments and empty documents."""
+    """Yields the number and the fields of each line, without comments and empty documents."""
     for line, text in enumerate(table_files.read_lines(path), 1):
         fields = [field.strip() for field in text.split("\t")] if "\t" in text else text.split()
         first = fields[0] if fields else ""
@@ -152,19 +152,19 @@ def _read_rows(path: str, *, is_conllu: bool) -> Iterator[tuple[int, list[str]]]
 
 
 def _read_number(column: str, default_name: str, default: int) -> int:
-    """Returns a column's number, from 1 on; 0 is the last."""
+    """Returns the number of a column, from 1 on; 0 is the last."""
     if column == default_name:
         return default
     require(
         column.isdecimal() and int(column) > 0,
-        f"--{default_name}_column: {column!r} is no number of a column, and files of columns "
+        f"--{default_name}_column: {column!r} is not a column number, and columns in this format "
         "have no names. Count from 1.",
     )
     return int(column)
 
 
 def _join(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
-    """Returns the text of words, and their spans in it."""
+    """Joins words to a text; also returns their spans in it."""
     parts: list[str] = []
     spans = []
     length = 0
@@ -197,7 +197,7 @@ def _read_json(path: str, columns: Columns, *, is_test: bool) -> Iterator[_Sente
 
 
 def _choose_name(row: dict[str, Any], name: str, defaults: Sequence[str], place: str | None) -> str:
-    """Returns the key of an object; without a place it may be missing."""
+    """Returns the key of an object; without a place, it may be missing."""
     names = defaults if name == defaults[0] else (name,)
     chosen = next((key for key in names if key in row), None)
     if chosen is None and place:
@@ -207,11 +207,11 @@ def _choose_name(row: dict[str, Any], name: str, defaults: Sequence[str], place:
 
 def _read_words(name: str, place: str, words: list[Any], tags: Any) -> _Sentence:
     are_words = bool(words) and all(isinstance(word, str) and word.strip() for word in words)
-    shown = f"{str(words)[:60]}. Give texts that are not empty, or remove the row."
+    shown = f"{str(words)[:60]}. Use texts that are not empty, or remove the row."
     require(are_words, f"{place}: the words are {shown}")
     if tags is not None:
         is_list = isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)
-        count = f"{len(tags)} tags" if is_list else "no list of tags"
+        count = f"{len(tags)} tags" if is_list else "tags that are not a list"
         require(
             is_list and len(tags) == len(words),
             f"{place}: {len(words)} words and {count}: give a tag for each word.",
@@ -222,11 +222,11 @@ def _read_words(name: str, place: str, words: list[Any], tags: Any) -> _Sentence
 
 def _read_text(name: str, place: str, text: Any, spans: Any) -> _Sentence:
     is_text = isinstance(text, str) and bool(text.strip())
-    require(is_text, f"{place}: the text is empty, or no text. Give one, or remove the row.")
+    require(is_text, f"{place}: the text is empty or not a string. Add one, or remove the row.")
     marked = None
     if spans is not None:
         is_list = isinstance(spans, list)
-        require(is_list, f"{place}: the spans are {str(spans)[:40]!r}, no list. Give a list.")
+        require(is_list, f"{place}: the spans are {str(spans)[:40]!r}, not a list. Use a list.")
         marked = sorted(_read_span(span, len(text), place) for span in spans)
         for (_, end, _), (begin, *_) in itertools.pairwise(marked):
             overlap = f"two spans overlap at character {begin}. Keep one of them."

@@ -70,7 +70,7 @@ def test_the_program_hands_options_to_beam(
     assert "not flags: --direct_num_workers=1" in run_program(program, *flags)
     assert not run_program(program, direct, *flags)
     assert contents(tmp_path / "beam") == contents(tmp_path / "alone")
-    assert "--runner makes the tasks" in run_program(program, direct, "--num_tasks=2", *flags)
+    assert "--runner distributes the work" in run_program(program, direct, "--num_tasks=2", *flags)
 
 
 def test_bad_options_are_one_line(create):
@@ -91,7 +91,7 @@ def test_a_worker_with_other_code_or_vocabulary_is_refused(vocabulary_dir, monke
     arguments = (folder, CONFIG, [], vocabulary_dir, None)
     make = (folder, shard_writer.make_shard_writer, arguments, [], 1)
     work = beam_shards.RunSource(shards.make_runner, make)
-    with one_line("has changed since the work began"):
+    with one_line("has changed since the work started"):
         work.setup()
     monkeypatch.setattr(beam_shards, "digest_code", lambda: "of another version")
     with one_line("a worker has another version of albert_tf"):

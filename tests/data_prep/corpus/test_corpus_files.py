@@ -76,11 +76,11 @@ def test_a_row_may_be_longer_than_a_line(tmp_path):
     ("content", "message"),
     [
         (b'{"text": "a"}\n{"text": "b"', "row 2 is not JSON"),
-        (b'{"text": "a"}\n\xff\n', "row 2: it is not UTF-8"),
-        ('{"text": "a"}\n'.encode("utf-16-le"), "row 1: it has a NUL byte"),
-        (b'{"body": "a"}\n', "row 1: it has no text 'text'. Name the field with --text_field"),
-        (b'{"text": 3}\n', "row 1: it has no text"),
-        (b"[1]\n", "row 1: it has no text"),
+        (b'{"text": "a"}\n\xff\n', "row 2 is not UTF-8"),
+        ('{"text": "a"}\n'.encode("utf-16-le"), "row 1 has a NUL byte"),
+        (b'{"body": "a"}\n', "row 1 has no text 'text'. Set the field with --text_field"),
+        (b'{"text": 3}\n', "row 1 has no text"),
+        (b"[1]\n", "row 1 has no text"),
         (b"[" * 100_000 + b"\n", "row 1 is not JSON"),
         (b'{"text": "  "}\n', "has no text. Remove it from --input"),
     ],
@@ -123,7 +123,7 @@ def test_the_folder_of_a_dataset_is_its_arrow_files(tmp_path, monkeypatch):
     assert paths == [f"{tmp_path}/d/train/data-0.arrow"]
     assert read(paths[0])[0] == LINES
     write_arrow(tmp_path / "d" / "test" / "cache-1.arrow", {"text": TEXTS})
-    with one_line(f"Name one, or more: {tmp_path}/d/test, {tmp_path}/d/tra"):
+    with one_line(f"Pass one or more of: {tmp_path}/d/test, {tmp_path}/d/tra"):
         documents.expand_inputs([f"{tmp_path}/d"])
     with one_line(r"no file matches '.*/d/test'"):
         documents.expand_inputs([f"{tmp_path}/d/test"])
@@ -148,7 +148,7 @@ def test_files_of_another_file_system(tmp_path, memory):
     part = documents.read(sources.Range(paths[2], 5, 11), max_bytes=1000)
     assert [x.lines for x in part] == [["fünf"]]
     assert documents.identify_inputs(paths[:1]) == documents.identify_inputs([parquet])
-    with one_line("row 1: it has no text 'body'"):
+    with one_line("row 1 has no text 'body'"):
         read(paths[0], text_field="body")
 
 

@@ -42,7 +42,7 @@ def test_documents_of_a_file(tmp_path, suffix):
 def test_carriage_returns_alone_end_no_line(tmp_path, capsys, content, warns):
     path = write(tmp_path / "a.txt", content)
     assert documents.expand_inputs([path]) == [path]
-    message = "has carriage returns and no line feeds, and is read as one line"
+    message = "has carriage returns but no line feeds, so it is read as one line"
     assert (message in capsys.readouterr().err) is warns
 
 
@@ -56,7 +56,7 @@ TEXT = b"some text\n" * 999
     [
         ("blank.txt", b"\n \n\n\xe2\x80\xa8\n", r"blank\.txt has no text"),
         ("a.txt", "eins\n\nzwei\nfünf\n".encode("latin-1"), r"a\.txt, line 4: byte 2 is not UTF-8"),
-        ("a.txt", b"one\n\nt\0wo\n", r"line 3: there is a NUL byte, which no text has"),
+        ("a.txt", b"one\n\nt\0wo\n", r"line 3: there is a NUL byte, which text never has"),
         ("a.txt", "one\n".encode("utf-16-le"), r"line 1: there is a NUL byte.*iconv"),
         *((f"a{x}", y(TEXT)[:-9], "is damaged or not") for x, y in COMPRESS.items()),
         *((f"a{x}", TEXT, "is damaged or not") for x in COMPRESS),
@@ -72,9 +72,9 @@ def test_what_is_no_text_is_named_with_its_line(tmp_path, monkeypatch, name, con
     ("name", "content", "message"),
     [
         ("empty.txt", b"", r"empty\.txt has no text"),
-        ("a.csv", b"id", r"no \.csv files are read here. Save it as"),
-        ("b.TSV.gz", b"id", r"no compressed \.tsv files are read here"),
-        ("b.tfrecord", b"x", r"no \.tfrecord files are read here"),
+        ("a.csv", b"id", r"\.csv files cannot be read here. Save it as"),
+        ("b.TSV.gz", b"id", r"compressed \.tsv files cannot be read here"),
+        ("b.tfrecord", b"x", r"\.tfrecord files cannot be read here"),
         ("c.txt", b"x", "no file matches"),
     ],
 )

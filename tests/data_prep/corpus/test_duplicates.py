@@ -78,8 +78,8 @@ def test_mistakes_are_one_line(find, tmp_path, create, monkeypatch):
     with one_line("holds work with inputs="):
         find(["a", "c"])
     for found, changes, message in [
-        (folder, {"shard_megabytes": 1.0}, r"was made with shard_megabytes=16\.0, not 1\.0"),
-        (folder, {}, "was made of other --input"),
+        (folder, {"shard_megabytes": 1.0}, r"was created with shard_megabytes=16\.0, not 1\.0"),
+        (folder, {}, "was created from other --input"),
         (tmp_path, {}, r"has no duplicates.json: finish bin/data find_duplicates"),
     ]:
         with one_line(message):

@@ -138,7 +138,7 @@ def test_warns_of_the_cap(create, capsys):
         (b"a", {}, "the train documents are too short to form an example"),
         # Cleaning leaves nothing of the second document.
         (b"One.\nTwo.\n\n\xcc\x81", {"sentence_task": "nsp"}, "the train split has a single doc"),
-        (b"One.", {"sentence_task": "nsp", "random_from": "other_file"}, "name more than one"),
+        (b"One.", {"sentence_task": "nsp", "random_from": "other_file"}, "pass more than one"),
     ],
 )
 def test_bad_text_leaves_nothing(create, tmp_path, content, changes, message):
@@ -157,7 +157,7 @@ def test_bad_text_leaves_nothing(create, tmp_path, content, changes, message):
         ({"sentence_task": "mlm"}, "sentence_task: 'mlm' is not one of sop, nsp, none"),
         ({"sentence_task": "none", "one_segment": "random"}, "one_segment=random needs"),
         ({"random_from": "other_file"}, "random_from=other_file needs sentence_task=nsp"),
-        ({"language": "xx"}, "language: 'xx' is not a two-letter code of a language"),
+        ({"language": "xx"}, "language: 'xx' is not a two-letter language code"),
         ({"masking": "online", "ngram": 17}, "ngram must be at most 16"),
         ({"shard_megabytes": math.nan}, r"shard_megabytes must be at least 0\.001"),
     ],

@@ -25,7 +25,7 @@ def test_finished_means_nothing_to_do(create, capsys):
     before = contents(create())
     capsys.readouterr()
     assert contents(create()) == before
-    assert "is finished already: nothing to do" in capsys.readouterr().err
+    assert "is already finished: nothing to do" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("is_finished", [True, False])
@@ -56,7 +56,7 @@ def test_a_folder_of_another_run(create, monkeypatch, tmp_path):
     interrupt(create, monkeypatch, 1)
     before = contents(tmp_path / "out")
     (tmp_path / "other.txt").write_text("Another text.\nOf two lines.")
-    with one_line(r"holds work with settings\.seed=0, not 1\. Take another folder"):
+    with one_line(r"holds work with settings\.seed=0, not 1\. Use another folder"):
         create(seed=1)
     with one_line("holds work with inputs="):
         create(inputs=[tmp_path / "other.txt"])
@@ -152,7 +152,7 @@ def test_mistakes_are_named(run_program, command, monkeypatch):
     for flags, message in (
         (["--max_seq_length=3"], "max_seq_length must be at least 8, not 3."),
         (["--num_tasks=3", "--task_index=3"], "task_index=3: num_tasks=3 has the tasks 0 to 2."),
-        (["--runner=DirectRunner"], "--runner=DirectRunner needs Apache Beam: in an env"),
+        (["--runner=DirectRunner"], "--runner=DirectRunner needs Apache Beam: in a sep"),
     ):
         _, *arguments = command("out", *flags)
         assert run_program(*arguments).startswith(f"create_pretraining_data: {message}")
@@ -162,7 +162,7 @@ def test_mistakes_are_named(run_program, command, monkeypatch):
 def test_a_killed_process_is_an_error():
     """The process kills itself."""
     work = worker_processes.run(signal.raise_signal, (signal.SIGKILL,), [1, 2], 2)
-    with one_line(r"a process has ended \(SIGKILL.*--num_processes=1"):
+    with one_line(r"a process has died \(SIGKILL.*--num_processes=1"):
         list(work)
 
 
@@ -176,7 +176,7 @@ def test_tasks_make_together_what_one_process_makes(create, long_text, capsys):
         finished = (folder / "manifest.json").exists()
         assert finished == (index == 1)
         if not finished:
-            assert "sources are not done by other tasks yet." in capsys.readouterr().out
+            assert "sources still wait for other tasks." in capsys.readouterr().out
     assert "15 documents" not in capsys.readouterr().err
     assert contents(folder) == alone
     (folder / "train-00001-000-00.tfrecord").unlink()

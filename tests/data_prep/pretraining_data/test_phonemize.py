@@ -79,10 +79,10 @@ def test_columns_make_the_same_folder_however_many_work(tmp_path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"text": "one two", "phonemes": "wˈʌn"}, "row 1: it has 2 words, and phonemes of 1"),
-        ({"text": ["one"], "phonemes": [3]}, "row 1: it has no 'text' with 'phonemes'"),
-        ({"text": "one"}, "row 1: it has no 'text' with 'phonemes'"),
-        ({"text": [","], "phonemes": [","]}, "the text has no word with a letter"),
+        ({"text": "one two", "phonemes": "wˈʌn"}, "row 1: it has 2 words, but phonemes of 1"),
+        ({"text": ["one"], "phonemes": [3]}, "row 1: it lacks 'text' and 'phonemes'"),
+        ({"text": "one"}, "row 1: it lacks 'text' and 'phonemes'"),
+        ({"text": [","], "phonemes": [","]}, "the text has no words with letters"),
     ],
 )
 def test_bad_rows_are_one_line(tmp_path, row, message):

@@ -50,7 +50,7 @@ def test_the_manifest_is_that_of_our_own_records(foreign, run_program, vocabular
 def test_records_without_masks_are_masked_as_in_the_paper(foreign, vocabulary_dir, capsys):
     folder, content = foreign(masking="online")
     describe(folder, vocabulary_dir)
-    assert "draws those of n-grams of up to 3 words, 15% of the tokens" in capsys.readouterr().err
+    assert "masks n-grams of up to 3 words, 15% of the tokens" in capsys.readouterr().err
     actual = manifest.read(str(folder))
     assert actual["files"] == content["files"]
     assert actual["settings"].items() <= content["settings"].items()
@@ -120,9 +120,12 @@ def set_values(name, value):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (set_values("input_ids", 20), "{0} of {0} records lack [CLS] at the beginning, or [SEP]"),
-        (set_values("segment_ids", 0), "{0} pairs have the segment id 0 alone"),
-        (set_values("next_sentence_labels", 1), "all next_sentence_labels are 1: nothing is"),
+        (set_values("input_ids", 20), "{0} of {0} records lack [CLS] at the start, or [SEP]"),
+        (set_values("segment_ids", 0), "{0} pairs have only the segment id 0"),
+        (
+            set_values("next_sentence_labels", 1),
+            "all next_sentence_labels are 1: a model learns nothing",
+        ),
     ],
 )
 def test_what_no_program_of_ours_writes_is_counted(

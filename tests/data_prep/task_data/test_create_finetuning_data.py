@@ -70,7 +70,7 @@ def test_glue_as_a_run_finds_it(
     program = ROOT / "bin/run_finetuning"
     assert "it trains" in run_program(program, *flags, "--set=albert.vocab_size=211")
     assert capsys.readouterr().err.splitlines()[:2] == [
-        f"sst-2 {split}: {folders['sst-2', split]} is there already." for split in ("train", "dev")
+        f"sst-2 {split}: {folders['sst-2', split]} already exists." for split in ("train", "dev")
     ]
 
 
@@ -118,7 +118,7 @@ def test_own_from_one_file(run, tmp_path):
     own = ("--task=own", f"--input={tmp_path}/mine.tsv")
     folders = run(*own, "--split=train")
     assert manifest.read(str(folders["own", "train"]))["settings"]["labels"] == ["bad", "good"]
-    assert "give --labels" in run(*own, "--split=dev")
+    assert "pass --labels" in run(*own, "--split=dev")
     folders = run(*own, "--split=dev", "--labels=good,bad")
     assert manifest.read(str(folders["own", "dev"]))["settings"]["labels"] == ["good", "bad"]
 
@@ -127,10 +127,10 @@ def test_own_from_one_file(run, tmp_path):
     ("arguments", "message"),
     [
         (["--task=mnli-mm"], "there is no task 'mnli-mm'"),
-        (["--task=sst-2"], "name --input, or --data_dir."),
-        (["--task=sst-2", "--input=a.tsv"], "--input is one file of one --split"),
+        (["--task=sst-2"], "pass --input or --data_dir."),
+        (["--task=sst-2", "--input=a.tsv"], "--input is the file of a single --split"),
         (["--task=sst-2", "--data_dir=none"], "--data_dir: none holds no SST-2/train.tsv"),
-        (["--task=squad1", "--data_dir=none"], "there is no file none/train-v1.1.json. Name the f"),
+        (["--task=squad1", "--data_dir=none"], "there is no file none/train-v1.1.json. Pass the f"),
         (["--task=race", "--data_dir=none"], "--data_dir: none holds no RACE/train/middle/*.txt"),
         (["--task=own", "--data_dir=none"], "none must hold one file train.tsv or train.csv"),
         (["--task=own", "--kind=span", "--data_dir=none"], "there is no kind 'span'"),

@@ -124,7 +124,7 @@ RTE = RTE_HEADER, f"0|{SAIL}|not_entailment"
     ("name", "lines", "message"),
     [
         ("cola", ("text,verdict", "It went.,1"), "all 2 rows have fewer than 4 fields, with ta"),
-        ("sst-2", ("sentence|label|label", "x|1|0"), "2 columns are called 'label'"),
+        ("sst-2", ("sentence|label|label", "x|1|0"), "2 columns are named 'label'"),
         ("sst-2", ("sentence|label", "x|1", "caf\udce9|1"), "line 3: this is not UTF-8"),
         ("rte", (*RTE, "1|a|b|perhaps"), "line 3: 'perhaps'.*entailment, not_entailment"),
         ("rte", ("index|premise|label", "0|a|x"), "no column 'sentence1'. It has index, pr"),

@@ -84,10 +84,10 @@ def test_both_levels_are_read_and_a_joined_file_only_alone(tmp_path):
     [
         ({"options": [["a", "b", "c", "d"], ["a", "b", "c"]]}, "question 2: 3 options, but race h"),
         ({"answers": ["A", "E"]}, "question 2: 'E' is not a label of race, which has A, B, C, D"),
-        ({"answers": ["A"]}, "is not of the form of RACE .ValueError"),
-        ({"article": None}, "is not of the form of RACE .TypeError"),
-        ({"questions": 3}, "is not of the form of RACE .TypeError"),
-        ({"id": None}, "the id is 'None': give text or a number"),
+        ({"answers": ["A"]}, "does not have RACE's form .ValueError"),
+        ({"article": None}, "does not have RACE's form .TypeError"),
+        ({"questions": 3}, "does not have RACE's form .TypeError"),
+        ({"id": None}, "the id is 'None': it must be text or a number"),
     ],
 )
 def test_a_bad_passage_is_named_with_its_file(tmp_path, changes, message):

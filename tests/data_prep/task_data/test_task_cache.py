@@ -41,7 +41,7 @@ def test_a_complete_dataset_is_not_made_again_and_one_without_records_refused(
     capsys.readouterr()
     assert prepare(path) == folder
     assert os.stat(os.path.join(folder, task_dataset.RECORDS)).st_mtime_ns == time
-    assert capsys.readouterr().err == f"own train: {folder} is there already.\n"
+    assert capsys.readouterr().err == f"own train: {folder} already exists.\n"
     os.remove(os.path.join(folder, task_dataset.RECORDS))
     with one_line(rf"no file .*{task_dataset.RECORDS}\. Remove {folder}: it"):
         task_dataset.read(folder)
@@ -65,7 +65,7 @@ def test_a_tenth_is_held_out_by_label_and_texts_stay_together(write_rows):
     rare = write_rows([{"text": f"{k}", "label": "no" if k < 15 else "yes"} for k in range(16)])
     assert [x.label for x in read_held_out(rare)] == ["no"]
     alike = write_rows([{"text": x, "label": "yes"} for x in ("a  Day", "A day")])
-    with one_line("too few different texts to hold out some"):
+    with one_line("too few different texts to hold some out"):
         read_held_out(alike)
 
 
@@ -75,7 +75,7 @@ def test_answers_in_no_window_are_warned_of_each_time(prepare, tmp_path, capsys)
     for _ in range(2):
         prepare(str(path), task_table.get("squad1"), **lengths)
         lines = capsys.readouterr().err.splitlines()
-        assert "of 1 questions 1 have an answer that is whole in no window" in lines[-1]
+        assert "1 of 1 questions have an answer that no window" in lines[-1]
 
 
 def test_the_name_depends_on_all_that_records_do(write_rows, prepare, tokenizer, tmp_path):
@@ -147,7 +147,7 @@ def test_a_folder_without_its_manifest_is_made_again(write_rows, prepare, tmp_pa
     ("rows", "id_column", "message"),
     [
         ("a,maybe\n", None, "line 2: 'maybe' is not a label of own, .* no, yes"),
-        ("a,yes\na,yes\n", "text", "line 3: the id 'a' is that of .*line 2, too"),
+        ("a,yes\na,yes\n", "text", "line 3: the id 'a' is also used in .*line 2,"),
         ("", None, r"dev\.csv has no examples"),
     ],
 )
@@ -177,8 +177,8 @@ def test_lengths_that_do_not_fit_are_refused(write_rows, prepare, lengths, messa
     [
         ("train", {}, "there is no train file: pass --train_file or --data_dir"),
         ("dev", {}, r"pass --dev_file, --train_file \(a tenth of it is held out\) or --data_dir"),
-        ("valid", {"data_dir": "."}, r"no split 'valid'. Take one of train, dev, dev_mismatched"),
-        ("dev", {"input_file": "*.csv"}, r"the file of dev: \*.csv matches 2 files: name one"),
+        ("valid", {"data_dir": "."}, r"no split 'valid'. Use one of train, dev, dev_mismatched"),
+        ("dev", {"input_file": "*.csv"}, r"the file of dev: \*.csv matches 2 files: pass only one"),
         ("dev", {"input_file": "none.csv"}, r"the file of dev: no file matches 'none.csv'"),
     ],
 )

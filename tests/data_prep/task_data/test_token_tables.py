@@ -78,7 +78,7 @@ def test_a_test_file_needs_no_tags(write):
 
 def test_tags_are_repaired_on_request(write):
     path = write("Ann\tI-PER\nLee\tI-PER\nRome\tI-LOC\n")
-    with one_line(r"line 1: I-PER comes after the beginning, .* no BIO"):
+    with one_line(r"line 1: I-PER follows the beginning, .* is not BIO"):
         read(path)
     (example,) = read(path, repair_tags=True)
     assert example.spans == ((0, 7, "PER"), (8, 12, "LOC"))
@@ -91,9 +91,9 @@ def test_tags_are_repaired_on_request(write):
         ("Ann\tB-PER\nLee\n", "a.conll", r"line 2: 1 columns, but 2 in the lines before"),
         ("Ann\t\n", "a.conll", r"line 1: the word or its tag is empty"),
         ("Ann\tB-ORG\n", "a.conll", r"line 1: 'B-ORG' is not a label of the task, which has B-LOC"),
-        ("Ann\tO\nx\tB-PER\ny\tI-LOC\n", "a.conll", r"line 3: I-LOC comes after B-PER"),
+        ("Ann\tO\nx\tB-PER\ny\tI-LOC\n", "a.conll", r"line 3: I-LOC follows B-PER"),
         ("Ann O", "a.csv", r"must end with one of \.conll"),
-        ([{"words": [], "tags": []}], "a.jsonl", r"line 1: the words are \[\]\. Give texts"),
+        ([{"words": [], "tags": []}], "a.jsonl", r"line 1: the words are \[\]\. Use texts"),
         ([{"words": ["a", 1], "tags": ["O", "O"]}], "a.jsonl", r"line 1: the words are \['a', 1\]"),
         ([{"words": ["a"], "tags": ["O", "O"]}], "a.jsonl", r"line 1: 1 words and 2 tags"),
         ([{"text": "", "spans": []}], "a.jsonl", r"line 1: the text is empty"),
@@ -111,9 +111,9 @@ def test_mistakes_are_told_with_file_and_line(write, content, name, message):
 
 def test_an_id_is_there_twice(write):
     row = {"text": "a", "spans": [], "id": 3}
-    with one_line(r"line 2: the id '3' is that of .*line 1, too"):
+    with one_line(r"line 2: the id '3' is also used in .*line 1,"):
         read(write([row, row], "a.jsonl"), columns=Columns(id="id"))
-    with one_line(r"line 1: the id 'id' is 'None': give text or a number"):
+    with one_line(r"line 1: the id 'id' is 'None': it must be text or a number"):
         read(write([row | {"id": None}], "a.jsonl"), columns=Columns(id="id"))
 
 
@@ -121,9 +121,9 @@ def test_labels_that_cannot_be_are_refused(write):
     path = write("a\tB-PER\nb\tLOC\n")
     with one_line(r"conll: the tag 'LOC' is neither O nor like"):
         token_tables.read_labels(path, Columns())
-    with one_line(r"conll has too few labels \(O\): give"):
+    with one_line(r"conll has too few labels \(O\): use"):
         token_tables.read_labels(write("a\tO\n"), Columns())
-    with one_line(r"--label_column: 'tag' is no number of a column"):
+    with one_line(r"--label_column: 'tag' is not a column number"):
         token_tables.read_labels(path, Columns(label="tag"))
 
 

@@ -95,7 +95,7 @@ def test_empty_batches():
 
 def test_a_model_that_a_graph_cannot_follow_is_refused():
     tokenizer = tokenization.make_tokenizer(vocabularies.train_kind("bpe"), PUBLISHED)
-    with one_line(r"^a graph cannot .* of a unigram model.*--text=false"):
+    with one_line(r"^a graph cannot .* from a unigram model.*--text=false"):
         graph_tokenizer.make_tokenizer(tokenizer)
 
 
