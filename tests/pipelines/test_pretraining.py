@@ -183,7 +183,7 @@ def test_records_that_do_not_fit_are_refused(data, tmp_path):
     other = tiny_run.write_records(f"{tmp_path}/other", tiny_run.TRAIN, vocabulary_sha256="other")
     for patterns, message in {
         (f"{data}/nothing-*",): "no file matches",
-        (str(unfinished),): "unfinished, or from another program",
+        (str(unfinished),): "there are no complete records in",
         (f"{data}/train-*", f"{other}/train-*"): "different vocabularies",
         (f"{cut.parent}/train-*",): r"train-1\.tfrecord has .* bytes, which differs from its",
     }.items():

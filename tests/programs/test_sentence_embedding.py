@@ -99,7 +99,7 @@ def test_texts_alone_learn_the_vectors_of_a_teacher(run, tmp_path):
     assert min(losses) > 0
     np.save(tmp_path / "vectors.npy", np.random.default_rng(1).normal(size=(18, 5)))
     assert "training data" in run(*command)  # of another teacher it is another run
-    assert "--teacher and --teacher_vectors" in run(*command, f"--teacher={tmp_path}/run")
+    assert "--teacher or --teacher_vectors, not both" in run(*command, f"--teacher={tmp_path}/run")
     # A model gives the same vectors as a file of them.
     texts = [row["text"] for row in make_rows(18)]
     np.save(tmp_path / "vectors.npy", albert_tf.load(f"{tmp_path}/run").embed(texts))

@@ -55,7 +55,7 @@ def read(folder, content):
         ),
         (
             lambda x: manifest.read(f"{x}/no"),
-            "unfinished, or from another program: there is no file",
+            "there are no complete records in",
         ),
         (lambda x: read(x, json.dumps({**CONTENT, "format": 2})), r"value 2 - at `\$\.format`"),
         (lambda x: read(x, '{"format": 1'), r"manifest\.json' is not JSON"),
