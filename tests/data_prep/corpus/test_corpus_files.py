@@ -185,5 +185,5 @@ def test_a_dataset_of_hugging_face(site):
         assert read(path)[0] == LINES
     site.faults = {"/resolve/": lambda request: request.answer(403)}
     HfFileSystem.clear_instance_cache()
-    with one_line(r"train-0\.parquet cannot be read .*your rights to it"):
+    with one_line(r"train-0\.parquet cannot be read .*your access rights"):
         read(path)

@@ -109,7 +109,7 @@ def test_what_one_task_has_and_another_not(read):
     with one_line("question q2 has no answer"):
         read(content, may_be_none=False)
     content = official(entry(), entry("q7", answers=[]))
-    with one_line(r"dev\.json: 1 questions have no answers, q7 for one"):
+    with one_line(r"dev\.json: 1 questions have no answers, for example q7"):
         read(content, is_training=True)
 
 
