@@ -122,9 +122,13 @@ def mark(text: str, marks: Sequence[Mark] = ()) -> str:
     end = min(begin + _MOST_CHARACTERS, len(text))
     places = {min(max(place, begin), end) for start, stop, _ in marks for place in (start, stop)}
     parts = ["…" if begin else ""]
-    for start, stop in itertools.pairwise(sorted({begin, end, *places})):
-        names = sorted({name for low, high, name in marks if low <= start < high})
-        piece = escape(text[start:stop])
+
+    def find_names(cut: tuple[int, int]) -> list[str]:
+        return sorted({name for low, high, name in marks if low <= cut[0] < high})
+
+    cuts = itertools.pairwise(sorted({begin, end, *places}))
+    for names, pieces in itertools.groupby(cuts, find_names):
+        piece = escape("".join(text[start:stop] for start, stop in pieces))
         shown = f"<mark>{piece}</mark> <small>({' and '.join(names)})</small> "
         parts.append(shown if names else piece)
     return "".join([*parts, "…" if end < len(text) else ""])

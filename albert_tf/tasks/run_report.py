@@ -55,7 +55,7 @@ def write(workdir: str, evaluated: Mapping[str, TaskDataset]) -> None:
         passes = run.config["train_batch_size"] / run.training_data["num_records"]
     name = os.path.basename(workdir.rstrip("/")) if task.name == task_table.OWN else task.name
     sections = [*_draw_training(records, curves, passes), *parts]
-    _write(workdir, f"{name}: {task.kind}", summary, sections, run)
+    _write(workdir, f"{name}: {task.kind.name.replace('_', ' ')}", summary, sections, run)
 
 
 def write_pretraining(workdir: str) -> None:

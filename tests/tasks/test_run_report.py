@@ -194,6 +194,9 @@ def test_marks_may_overlap_and_the_text_around_them_is_kept():
     shown = [("&lt;", "label"), ("x", "label and predicted"), ("y", "predicted")]
     middle = "".join(f"<mark>{text}</mark> <small>({names})</small> " for text, names in shown)
     assert marked == "w" * 50 + middle + "z" + "c" * 50
+    # Answers of several people overlap.
+    both = report_page.mark("Super Bowl V", [(0, 12, "label"), (11, 12, "label")])
+    assert both == "<mark>Super Bowl V</mark> <small>(label)</small> "
     long = report_page.mark("a" * 1000 + "b" + "c" * 1000, [(1000, 1001, "label")])
     assert re.sub("<[^>]*>", "", long) == "…" + "a" * 200 + "b (label) " + "c" * 399 + "…"
 
