@@ -44,7 +44,7 @@ def _find_compression(paths: Sequence[str]) -> str:
 
 
 def read(paths: Sequence[str]) -> tf.data.Dataset:
-    """The serialised records of files, in their order; `UserError` if some alone are .gz."""
+    """The serialized records of files, in their order; `UserError` if some alone are .gz."""
     return tf.data.TFRecordDataset(list(paths), compression_type=_find_compression(paths))
 
 
@@ -189,7 +189,7 @@ def distribute_eval(
 
 
 def load(path: str) -> tf.Tensor:
-    """Returns the serialised records of a file, [N] strings."""
+    """Returns the serialized records of a file, [N] strings."""
     return tf.constant([*read([path]).as_numpy_iterator()], tf.string)
 
 

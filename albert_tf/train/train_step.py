@@ -102,8 +102,8 @@ def _gradients(state, variables, batch, counts, key):
     with tf.GradientTape() as tape:
         outputs = state.model(batch, training=True, seed=key)
         sums = loss.sums(outputs, batch)
-        minimised = losses.mean_loss(sums, counts)
-    return tape.gradient(minimised, variables), sums
+        minimized = losses.mean_loss(sums, counts)
+    return tape.gradient(minimized, variables), sums
 
 
 def _add_branches(gradients_of, num_branches, batch, counts, key):
