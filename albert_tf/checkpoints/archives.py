@@ -113,7 +113,7 @@ def _download(url: str, path: str, public: str) -> int:
                 shutil.copyfileobj(source, file, 1 << 20)
             length = file.tell()
     except Exception as error:  # from several libraries without a common class
-        remedy = find_remedy(error) or "Check the address, the network and your rights to it."
+        remedy = find_remedy(error) or "Check the address, the network and your access rights."
         raise UserError(f"{public} cannot be downloaded ({reason(error)}). {remedy}") from None
     if size not in (0, length):
         raise UserError(f"{public} stopped after {length:,} of {size:,} bytes. Run it again.")

@@ -103,7 +103,11 @@ def loop(request):
         (NAME, {"/api/models": answer(403)}, "shows you no such repository.*log in"),
         (NAME, {"model.safetensors": loop}, "cannot be reached"),
         (NAME, {"model.safetensors": cut}, "is not here, or is incomplete in .*Run it again"),
-        ("URL", {".tar": answer(403)}, r"downloaded \(HTTP Error 403: Forbidden\).*your rights"),
+        (
+            "URL",
+            {".tar": answer(403)},
+            r"downloaded \(HTTP Error 403: Forbidden\).*your access rights",
+        ),
         ("URL", {".tar": cut}, "stopped after 500 of 1,000 bytes. Run it again"),
     ],
 )
