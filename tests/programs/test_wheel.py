@@ -64,7 +64,7 @@ def test_the_command_lists_and_runs_the_programs(site, vocabulary, tmp_path):
     for name in programs - {"quickstart", "test"}:
         assert f"\n  {name} " in listed
     assert "albert-tf run_pretraining" in listed
-    assert "albert-tf export_saved_model" in run_command(site, "predict", "--help")
+    assert "albert-tf export_saved_model" in run_command(site, "predict", "--helpfull")
     assert re.fullmatch(r"albert-tf \d+\.\d+\.\d+\n", run_command(site, "--version"))
     assert "sequences" in run_command(site, "plan_training", "--config=tiny_english")
     google = tiny_checkpoints.write(tmp_path / "google", tiny_checkpoints.make(vocabulary))
