@@ -34,6 +34,14 @@ _PLAIN: dict[Any, Any] = {
     float: NonNegative,
     float | None: NonNegative | None,
 }
+_TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "array": "a list",
+    "object": "an object",
+}
 _BOUNDS = {">=": "at least", "<=": "at most", ">": "more than", "<": "below"}
 
 
@@ -111,7 +119,13 @@ def _explain(name: str, value: object, error: msgspec.ValidationError) -> str:
     expected = expected.replace("Number out of range", "a smaller number")
     for operator, words in _BOUNDS.items():
         expected = re.sub(rf"`\w+` {operator} ", f"{words} ", expected)
+    expected = re.sub(r"`(.*)`", lambda x: _name_types(x[1]), expected)
+    expected = re.sub(r"\.0\b", "", expected)
     return f"{name}{place.strip('`$')} must be {expected}, not {to_one_line(value)}."
+
+
+def _name_types(union: str) -> str:
+    return " or ".join(_TYPES.get(x, x) for x in union.split(" | "))
 
 
 @functools.cache

@@ -171,7 +171,7 @@ def test_flags_are_the_fields_of_a_dataclass(run):
         (["--files=a\nb"], "thing: flag --files=a b: Unable to parse the value"),
         (["--files=a", "--nois_big=3"], "thing: --nois_big=3 does not take an argument. --help"),
         (["--files=a", "--width=0"], "thing: width must be at least 1, not 0."),
-        (["--files=a", "--height=0"], "thing: height must be more than 0.0, not 0.0."),
+        (["--files=a", "--height=0"], "thing: height must be more than 0, not 0.0."),
         (["--unit=inch"], "feet"),
         (["--height=tall"], "thing: --height must be a number, not 'tall'. --help lists"),
         (

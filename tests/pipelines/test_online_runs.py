@@ -142,7 +142,7 @@ def test_records_with_masks_may_be_evaluated_but_not_trained_on_in_other_shares(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"masked_lm_prob": 0.0}, "masked_lm_prob must be more than 0.0"),
+        ({"masked_lm_prob": 0.0}, "masked_lm_prob must be more than 0"),
         ({"final_masked_lm_prob": 0.1}, "final_masked_lm_prob needs masked_lm_prob"),
         ({"masked_lm_prob": 0.5}, "0.5 of 14 tokens are 7, more than max_predictions_per_seq 3"),
     ],

@@ -75,7 +75,7 @@ def test_balanced_weights_count_classes_the_same(kind, labels, expected):
         ("rte", "v3", (), r"no recipe 'v3'\. Use one of v1, v2, simcse, vectors, none\."),
         ("rte", "simcse", (), r"recipe simcse has no task 'rte'\. Use --recipe=none"),
         ("rte", "v1", ("albert=huge",), "unknown preset 'huge'"),
-        ("rte", "v1", ("albert=3",), "albert must be `object`, not 3"),
+        ("rte", "v1", ("albert=3",), "albert must be an object, not 3"),
         ("rte", "v1", ("seed",), "'seed' does not have the form key=value"),
         ("rte", "v1", ("max_seq_length=513",), "max_seq_length 513 is more than albert"),
         ("squad1", "v1", ("doc_stride=340",), "doc_stride=340: windows of max_seq_length=384"),

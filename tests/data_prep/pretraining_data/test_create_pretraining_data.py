@@ -153,7 +153,7 @@ def test_bad_text_leaves_nothing(create, tmp_path, content, changes, message):
     [
         ({"max_seq_length": 7}, "max_seq_length must be at least 8"),
         ({"max_predictions_per_seq": 49}, "49 is more than max_seq_length 48"),
-        ({"masked_lm_prob": 1.0}, "masked_lm_prob must be below 1.0"),
+        ({"masked_lm_prob": 1.0}, "masked_lm_prob must be below 1"),
         ({"sentence_task": "mlm"}, "sentence_task: 'mlm' is not one of sop, nsp, none"),
         ({"sentence_task": "none", "one_segment": "random"}, "one_segment=random needs"),
         ({"random_from": "other_file"}, "random_from=other_file needs sentence_task=nsp"),
