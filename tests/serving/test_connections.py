@@ -66,6 +66,14 @@ def test_connections_are_counted(models):
         assert client.ask("/v1/models").status == 200
 
 
+def test_a_port_that_is_taken(run_program):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        message = run_program(ROOT / "bin/serve", "--model=nowhere", f"--port={port}")
+    assert message.startswith(f"serve: 127.0.0.1, port {port}: Address already in use")
+    assert message.endswith("Choose another --port (0: any free one) or --host.")
+
+
 def test_help_does_not_wait_for_tensorflow():
     start = time.monotonic()
     done = subprocess.run(
