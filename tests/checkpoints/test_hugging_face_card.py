@@ -44,7 +44,7 @@ def test_a_run_of_a_task_has_data_scores_and_commands(tmp_path, vocabulary):
     assert result["dataset"] == {"name": "own", "type": "own", "split": "dev"}
     assert "| own | dev | 8 | accuracy | 0.75 |" in card
     assert "| test |" not in card
-    assert "1,234 training examples of a task of classification (`records`)" in card
+    assert "1,234 training examples of a classification task (`records`)" in card
     assert "Its labels, in the order of their ids: no, yes, a, b, c." in card
     assert '"text_pair": "Another."' in card
     last = "bin/convert_checkpoint --checkpoint=run/model.ckpt-0 --output_dir=FOLDER"
