@@ -67,7 +67,7 @@ def check(lengths: Lengths, kind: Kind | None) -> None:
 
 # {name of a count: (the length that truncates, what is truncated)}
 CUTS = {
-    "truncated": ("max_seq_length", "lose an end"),
+    "truncated": ("max_seq_length", "are truncated"),
     "truncated_endings": ("max_qa_length", "lose the beginning of a question or an option"),
     "truncated_questions": ("max_query_length", "lose the end of the question"),
 }
@@ -85,9 +85,10 @@ def warn_of_losses(counts: Mapping[str, int], total: int, config: FinetuneConfig
                     f"use more tokens (bin/export_saved_model --set {length}=N, or "
                     f"load(..., {length}=N); the model has {most} positions)"
                 )
+            remedy = " or ".join(remedies)
             logging.warning(
                 f"{number:,} of {total:,} inputs {cut}: {length} is {size} tokens. "
-                f"Remedy: {' or '.join(remedies)}."
+                f"{remedy[0].upper()}{remedy[1:]}."
             )
 
 

@@ -260,13 +260,13 @@ def test_a_new_head_keeps_nothing_of_the_old_one(reviews):
 def test_texts_that_lose_their_ends_are_counted(pretrained, reviews, tmp_path, capsys):
     pretrained.embed(["a"])
     reviews.predict(["a"])
-    assert "inputs lose" not in capsys.readouterr().err
+    assert "truncated" not in capsys.readouterr().err
     long = "a b c d e f g h i j k l m n o p q r s t u v w x y z"
     lengths = {}
     for model, use in ((pretrained, "embed"), (reviews, "predict"), (reviews, "encode")):
         getattr(model, use)([long, *["a"] * 70, long])
         size = model.run_config.max_seq_length
-        line = f"2 of 72 inputs lose an end: max_seq_length is {size} tokens. Remedy: cut them up"
+        line = f"2 of 72 inputs are truncated: max_seq_length is {size} tokens. Split them"
         assert capsys.readouterr().err.count(line) == 1
         lengths[use] = size
     # Without a task as many as the model has positions.

@@ -116,7 +116,7 @@ def test_a_run_its_conversion_and_its_export_label_a_table_alike(
     (tmp_path / "long.txt").write_text("good " * 40)
     files = ("--input=long.txt", "--output=long.jsonl")
     assert not run_program(bin_ / "predict", "--model=runs/reviews", *files)
-    assert "1 of 1 inputs lose an end: max_seq_length is" in capsys.readouterr().err
+    assert "1 of 1 inputs are truncated: max_seq_length is" in capsys.readouterr().err
 
 
 def test_a_run_remembers_its_data(run, run_program, tmp_path, capsys):

@@ -101,7 +101,7 @@ def test_a_page_says_what_was_run_and_what_is_wrong(tmp_path, monkeypatch):
         "modelALBERT, 12 layershidden size 24; 4 updates from albert_base",
         "Loss by epoch: training from 2.5 to 1.25",  # epochs of 7 records
         "Accuracy by epoch: dev from 0.25 to 0.5",
-        "1 of 4 (25.0%) lose an end; max_seq_length is 16.",
+        "1 of 4 (25.0%) are truncated; max_seq_length is 16.",
         "Worst mistakes (1 of 1)",
         "no (0.10), predicted yes (0.70) (example e0)",
         HOSTILE.replace("\ud800", "?"),
