@@ -70,8 +70,8 @@ def test_a_port_that_is_taken(run_program):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         message = run_program(ROOT / "bin/serve", "--model=nowhere", f"--port={port}")
-    assert message.startswith(f"serve: 127.0.0.1, port {port}: Address already in use")
-    assert message.endswith("Choose another --port (0: any free one) or --host.")
+    remedy = "Choose another --port (0: any free one) or --host."
+    assert message == f"serve: 127.0.0.1, port {port}: Address already in use. {remedy}"
 
 
 def test_help_does_not_wait_for_tensorflow():
