@@ -175,7 +175,7 @@ def test_what_is_not_a_checkpoint_is_refused(tmp_path, make, message):
 def test_a_file_in_the_working_directory_that_is_not_a_checkpoint(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "corpus.txt").touch()
-    with one_line("'corpus.txt' is none of: a checkpoint of this project"):
+    with one_line("'corpus.txt' is not one of: a checkpoint of this project"):
         formats.read("corpus.txt")
     with one_line(r"there is nothing at 'corpus.tx'\. Did you mean 'corpus.txt'\?"):
         formats.read("corpus.tx")

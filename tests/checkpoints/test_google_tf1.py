@@ -171,7 +171,7 @@ def test_a_hub_module_of_tensorflow_1(tmp_path):
     made = tiny_checkpoints.make()
     tiny_checkpoints.save_v1(f"{tmp_path}/variables/variables", made.weights)
     (tmp_path / "saved_model.pb").write_bytes(b"")
-    with one_line(r"no albert_config\.json: nothing .*/assets/albert_config\.json\.$"):
+    with one_line(r"has no albert_config\.json, which .* Put .*/assets/albert_config\.json\.$"):
         formats.read(str(tmp_path))
     tiny_checkpoints.write_config(f"{tmp_path}/assets", made.config, cross_layer_sharing=None)
     for path in (tmp_path, tmp_path / "saved_model.pb"):

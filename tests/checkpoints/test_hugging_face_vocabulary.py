@@ -83,7 +83,7 @@ def test_tokenizer_json_gives_our_ids(tmp_path, capsys, pieces, kind, settings, 
     hugging_face_vocabulary.write(made, str(tmp_path))
     lines = capsys.readouterr().err.splitlines()
     named = [line.split(";")[0] for line in lines if line.startswith("tokenizer_config")]
-    assert named == [f"tokenizer_config.json has no {setting}" for setting in lost]
+    assert named == [f"tokenizer_config.json cannot store {setting}" for setting in lost]
     ours = model_checkpoint.load_tokenizer(made)
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     texts = [*make_lines(), *vocabularies.make_piece_lines(ours), "", " "]

@@ -202,7 +202,7 @@ def test_mistakes_are_one_line(run_program, flags, monkeypatch, changes, sentenc
 
 
 def test_kinds_without_a_score_are_refused():
-    with one_line(r"is of kind encoder, which has no score.*classification"):
+    with one_line(r"has the kind encoder, which has no score.*classification"):
         int8_export.check_kind(tiny_exports.source("encoder"))
 
 

@@ -115,7 +115,7 @@ def test_an_export_answers_texts(names, texts, run_program, tmp_path, capsys):
     message = run_program(PROGRAM, model, *texts, "--top_k=3")
     assert message == "predict: --top_k is for a checkpoint. Leave it out."
     other = texts[:1] if len(names) > 1 else [*texts, "--second_text=a"]
-    refused = "takes other inputs than --text, or --text and --second_text"
+    refused = "has other inputs than --text, or --text and --second_text"
     assert refused in run_program(PROGRAM, model, *other)
     tf.saved_model.save(tf.Module(), f"{tmp_path}/models/4")  # as a module of TF Hub
     assert refused in run_program(PROGRAM, model, *texts)

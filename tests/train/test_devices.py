@@ -65,5 +65,5 @@ def test_the_cores_of_a_cpu_share_the_rows(monkeypatch, cores, train, evaluation
 def test_a_process_that_trains_does_not_keep_packed_weights(monkeypatch):
     monkeypatch.setenv(lazy_tensorflow.PACKS_ONCE, "1")
     nothing = dict.fromkeys(("config", "objective", "data", "folder", "strategy"))
-    with one_line(r"^TF_ONEDNN_ASSUME_FROZEN_WEIGHTS is set, .*Unset it"):
+    with one_line(r"^TF_ONEDNN_ASSUME_FROZEN_WEIGHTS is set: .*Unset it"):
         Trainer(**nothing).run()
