@@ -155,7 +155,9 @@ def test_a_rollback_leaves_out_the_data_that_did_it(tmp_path, capsys):
 @pytest.mark.usefixtures("as_users", "in_graphs")
 def test_the_operation_that_is_not_finite_is_named(data, tmp_path):
     config = tiny_run.settings(learning_rate=1e16, num_warmup_steps=0)
-    with one_line(r"^step [12]: the result of MatMul, created at model/layers\.py \(L\d+\), is not f"):
+    with one_line(
+        r"^step [12]: the result of MatMul, created at model/layers\.py \(L\d+\), is not"
+    ):
         tiny_run.run(data, tmp_path / "run", config, debug_nans=True)
 
 
