@@ -82,7 +82,7 @@ def _write(
     """Writes a page: the summary, its sections, and what was run."""
     records, config = reports.read(workdir), AlbertConfig(**run.config["albert"])
     updates = max((r["step"] for r in records), default=0)
-    # A run that goes on from another one has no start of its own.
+    # A continued run has no initial checkpoint.
     start = (run.start.checkpoint or "new weights") if run.start else "another run"
     name = f"{'BERT' if config.is_bert else 'ALBERT'}, {config.num_hidden_layers} layers"
     note = f"hidden size {config.hidden_size:,}; {updates:,} updates from {start}"
@@ -139,7 +139,7 @@ def _to_words(name: str) -> str:
 def _summarize_split(
     dataset: TaskDataset, content: SplitMetrics, predicted: Predictions
 ) -> Iterator[tuple[str, str, str]]:
-    """Yields the score that selects checkpoints, with its interval and that of the majority."""
+    """Yields the score that selects checkpoints, its interval, and the majority baseline."""
     task, gold = dataset.task, dataset.examples
     name, number = dataset.best_by, f"{content['num_examples']:,} examples"
     if name not in content["metrics"]:
