@@ -88,7 +88,7 @@ def test_a_run_killed_before_its_first_checkpoint_needs_the_flag_again(data, sho
         np.testing.assert_array_equal(value, ended[name], err_msg=name)
     assert len(run_record.read(str(workdir)).history) == 1
     os.remove(workdir / "run.json")
-    with one_line(r"has .*model.ckpt-\d+ and no run.json"):
+    with one_line(r"has .*model.ckpt-\d+ but no run.json"):
         tiny_run.run(data, workdir, tiny_run.settings(**SETTINGS))
 
 

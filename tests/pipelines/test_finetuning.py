@@ -122,7 +122,7 @@ def test_patience_is_chosen_on_dev_and_taken_by_all_that_predict(
         (theirs, {"early_exit": True}, "no exits/output_bias"),
         (theirs, {"exit_patience": 2}, "exit_patience needs early_exit"),
         (str(folder), {"exit_patience": 0}, "exit_patience must be at least 1"),
-        (str(folder), {"exit_patience": 4}, "over the 3 layers"),
+        (str(folder), {"exit_patience": 4}, "more than the model.s 3 layers"),
     ):
         with one_line(message):
             albert_tf.load(path, **options)

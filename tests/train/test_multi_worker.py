@@ -82,8 +82,8 @@ def test_workers_wait_for_each_other_and_compare_their_settings(arguments, tmp_p
         children.append(tiny_workers.start(outputs[1], cluster, 1, other))
         assert [child.wait(tiny_workers.LIMIT) for child in children] == [1, 1]
     line = (
-        f"run_pretraining: the workers differ: learning_rate is 0.05 for worker 0 ({cluster[0]}), "
-        f"0.25 for worker 1 ({cluster[1]}). Start all with the same command, config and files."
+        f"run_pretraining: the workers differ: learning_rate is 0.05 on worker 0 ({cluster[0]}), "
+        f"0.25 on worker 1 ({cluster[1]}). Start all with the same command, config and files."
     )
     assert [output.read_text().splitlines()[-1] for output in outputs] == [line, line]
     assert not (tmp_path / "run").exists()
