@@ -59,7 +59,8 @@ def test_a_run_writes_all_it_promises(kind, run, folders, tmp_path, capsys):
     assert "seconds_left" not in first  # most of its time is the compiler's
     assert last["seconds_left"] == 0
     # 4 updates of 8 at the rate since the first turn, which has what is between the turns, too.
-    assert second["seconds_left"] >= 4 * 8 / second["sequences_per_second"]
+    # But for rounding: both are quotients of the same seconds.
+    assert second["seconds_left"] >= 4 * 8 / second["sequences_per_second"] * (1 - 1e-6)
     best = sealed_files.read(tmp_path / "run/best/metrics.json")
     assert best[METRICS[kind]] == max(evaluated.values())
     # The best checkpoint, read again, predicts as it did in the run.
@@ -291,6 +292,7 @@ def test_batches_of_any_size_on_any_replicas_predict_the_same(run, folders, tmp_
             assert other[name]["probabilities"] == pytest.approx(value["probabilities"], rel=1e-5)
 
 
+@pytest.mark.full
 def test_a_collapsed_run_says_so(run, folders, tmp_path, capsys, monkeypatch):
     make, value = inference.make_predict, {"prediction": 1.0}
     monkeypatch.setattr(

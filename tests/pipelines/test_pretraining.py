@@ -152,6 +152,7 @@ def test_a_rollback_leaves_out_the_data_that_did_it(tmp_path, capsys):
     assert tiny_run.all_tensors(tmp_path / "run")["position/.ATTRIBUTES/VARIABLE_VALUE"] == 7
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("as_users", "in_graphs")
 def test_the_operation_that_is_not_finite_is_named(data, tmp_path):
     config = tiny_run.settings(learning_rate=1e16, num_warmup_steps=0)

@@ -73,6 +73,7 @@ def test_training_evaluation_export_and_vectors(run, tmp_path, capsys):
     np.testing.assert_allclose(answer["embedding"], unit, atol=1e-5)
 
 
+@pytest.mark.full
 def test_simcse_trains_each_text_with_itself(run, tmp_path):
     train = write_rows(tmp_path / "train.jsonl", [{"text": row["text"]} for row in make_rows(9)])
     dev = write_rows(tmp_path / "dev.jsonl", make_rows(6))

@@ -79,6 +79,7 @@ def tuned(tmp_path_factory, vocabulary):
     return found
 
 
+@pytest.mark.full
 def test_columns_of_probabilities(run, tmp_path):
     table = write_table(tmp_path)
     assert not run(*table, TAUGHT, "--set=stop_at_step=2", "--set=save_checkpoints_steps=2")

@@ -52,6 +52,7 @@ def test_when_one_is_killed_all_end_and_go_on(arguments, tmp_path):
     assert [record["step"] for record in after] == [2, 4, 6, 8, 10]
 
 
+@pytest.mark.full
 def test_two_train_as_one_process_and_stop_when_one_is_told_to(data, arguments, tmp_path):
     albert = tiny_run.albert(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     config = tiny_run.settings(albert=albert, num_train_steps=6)
