@@ -79,7 +79,7 @@ class AlbertConfig:
 
     @property
     def is_bert(self) -> bool:
-        """Whether it is a BERT: layers share no weights, and embeddings have the hidden size."""
+        """Whether this is a BERT: no shared layers, and embedding_size equals hidden_size."""
         has_mapping = self.embedding_size != self.hidden_size
         return self.cross_layer_sharing == "none" and self.inner_group_num == 1 and not has_mapping
 

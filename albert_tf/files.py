@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is in an object store (gs://...), not on a disk."""
+    """Returns whether a path is in an object store (gs://...)."""
     return "://" in path
 
 
@@ -191,12 +191,12 @@ def read_object(path: str, name: str) -> dict[str, Any]:
 
 
 def find_object(path: str, name: str) -> dict[str, Any]:
-    """Reads a JSON object; empty if there is no file."""
+    """Reads a JSON object; returns {} if the file does not exist."""
     return read_object(path, name) if tf.io.gfile.exists(path) else {}
 
 
 def read_log(folder: str, name: str) -> list[dict[str, Any]]:
-    """Returns the objects of JSON lines in a file of a folder; empty if there is no file.
+    """Reads the JSON lines of a file in a folder; returns [] if the file does not exist.
 
     Skips damaged lines, which a full disk can leave.
     """

@@ -175,7 +175,7 @@ class Answer:
         return [replies.name_probabilities(row) for row in replies.to_rows(answers)]
 
     def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
-        """Whether a prediction has the form that `decode` returns, and is finite."""
+        """Returns whether a prediction looks like the output of `decode` and is finite."""
         values = prediction.get("probabilities")
         return self.is_plain(prediction.get("prediction"), labels) and (
             "probabilities" not in self.fields
@@ -187,7 +187,7 @@ class Answer:
         )
 
     def is_plain(self, value: Any, labels: Sequence[str]) -> bool:
-        """Whether a value has the form of `prediction` in `decode`, for files of other programs."""
+        """Returns whether a value from another program looks like `prediction` of `decode`."""
         return isinstance(value, str) and value in labels
 
     def average(self, members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:

@@ -15,7 +15,6 @@ from pathlib import Path
 import page_data
 import pages
 import pytest
-import stand_in
 import tensorflow as tf
 import tiny_checkpoints
 import tiny_program
@@ -168,10 +167,6 @@ def test_the_pages_in_their_order(run_program, workspace, capsys):
                     assert name in left_out or (workspace / name).exists(), (page, text)
                 continue
             program, *arguments = command
-            if program == "curl":
-                if "/v1/" in arguments[-1]:
-                    _run_curl(command)
-                continue
             if program == "python":
                 program, *arguments = arguments
             if "describe_records" in arguments:
@@ -232,14 +227,3 @@ def test_a_step_for_jax(run_program, tmp_path, monkeypatch, capfd):
     output = capfd.readouterr().out
     assert output.count('{"loss": ') == 3
     assert "steps/s" in output
-
-
-def _run_curl(command):
-    """Serves the newest version of the model that the address names, as a server does."""
-    name = re.search(r"/models/(\w+):", command[-1])[1]
-    folder = max(Path("models", name).iterdir(), key=lambda path: int(path.name))
-    with stand_in.serving_rest(str(folder)) as port:
-        words = [word.replace("localhost:8501", f"127.0.0.1:{port}") for word in command]
-        done = subprocess.run([*words, "-sS", "--fail-with-body"], capture_output=True)
-    assert not done.returncode, done
-    assert json.loads(done.stdout)["model"] == name
