@@ -22,9 +22,9 @@ def make_update(
 
     An update computes gradients of local sums over global counts, sums them over micro-batches and
     replicas, clips them once to `max_grad_norm`, and applies them once. Summed over the
-    `num_replicas`, `results` has the loss's sums and counts, `learning_rate`, `gradient_norm`
-    (before clipping) and `weight_norm` (after the update). `replica` counts from 0, an int or
-    [] int32; `reduce` sums a structure of tensors over the replicas.
+    `num_replicas`, `results` has the loss's sums and counts, `learning_rate` and `gradient_norm`
+    (before clipping). `replica` counts from 0, an int or [] int32; `reduce` sums a structure of
+    tensors over the replicas.
     """
     config, loss, optimizer = state.config, state.objective.loss, state.optimizer
     variables = [weight.value for weight in state.weights]
@@ -44,7 +44,6 @@ def make_update(
         clip = config.max_grad_norm / tf.maximum(norm, config.max_grad_norm)
         last = {"learning_rate": tf.identity(optimizer.learning_rate), "gradient_norm": norm}
         optimizer.apply_reduced(gradients, clip)
-        last["weight_norm"] = tf.linalg.global_norm(variables)
         # All replicas have the same values, and the caller sums over replicas.
         last = {name: x / num_replicas for name, x in last.items()}
         return {**sums, **local_counts, **last}
@@ -55,8 +54,8 @@ def make_update(
 def make_run_updates(state: TrainState) -> Callable[[Any, int], Totals]:
     """Returns `run_updates(iterator, num_updates) -> totals`, which runs on the device.
 
-    `totals` has the loss's sums and counts over all updates, and the other results of the
-    last one (see `make_update`).
+    `totals` has the loss's sums and counts over all updates, the other results of the last one
+    (see `make_update`), and `weight_norm` after it.
     """
     strategy = state.strategy
     replicas = strategy.num_replicas_in_sync
@@ -73,6 +72,9 @@ def make_run_updates(state: TrainState) -> Callable[[Any, int], Totals]:
     )
     added = state.objective.loss.total_names
 
+    def weight_norm():
+        return tf.linalg.global_norm([weight.value for weight in state.weights]) / replicas
+
     def run_replicas(batch, length=None):
         def run_at(batch):
             return compiled(features.shorten(batch, state.features, length) if length else batch)
@@ -87,12 +89,13 @@ def make_run_updates(state: TrainState) -> Callable[[Any, int], Totals]:
 
     @tf.function
     def run_updates(iterator, num_updates):
-        totals = dict.fromkeys((*added, "learning_rate", "gradient_norm", "weight_norm"), 0.0)
+        totals = dict.fromkeys((*added, "learning_rate", "gradient_norm"), 0.0)
         for _ in tf.range(num_updates):
             results = run_replicas(next(iterator))
             results = {name: strategy.reduce(SUM, x, axis=None) for name, x in results.items()}
             totals = {**results, **{name: totals[name] + results[name] for name in added}}
-        return totals
+        # Not in each update: it reads all weights.
+        return {**totals, "weight_norm": strategy.reduce(SUM, strategy.run(weight_norm), axis=None)}
 
     return lambda iterator, num_updates: to_floats(run_updates(iterator, tf.constant(num_updates)))
 
