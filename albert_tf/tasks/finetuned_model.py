@@ -40,7 +40,7 @@ def read_finetuned(
     if values is None:
         task = task or infer_task(checkpoint)
         if task is None:
-            raise UserError(f"{path} has no run that knows its labels: pass --labels.")
+            raise UserError(f"{path} does not name its task: pass --kind, or --labels for classes.")
         if "dtype" not in changes.own:
             changes = dataclasses.replace(changes, overrides=(*changes.overrides, "dtype=float32"))
         config = recipes.resolve_config(task, checkpoint.config, changes)

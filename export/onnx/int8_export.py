@@ -20,15 +20,13 @@ from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.onnx import onnx_folder, onnx_runtime
 from albert_tf.export.onnx.int8_arguments import Int8Arguments
 from albert_tf.export.onnx.onnx_runtime import Arrays
-from albert_tf.kinds import span, task_table
+from albert_tf.kinds import span
 from albert_tf.records import features, input_pipeline
 from albert_tf.tasks import finetuned_model, inference, predictions
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.train import eval_step
 
 GRAPH = "onnx/model_quantized.onnx"
-# The kinds that have a score, with a task head's outputs.
-KINDS = [name for name, kind in task_table.KINDS.items() if not kind.answer.gives_vectors]
 _LENGTH = 128  # tokens in the timed request
 _GRAPH_NOTE = """\
 The graph is `onnx/model_quantized.onnx`: int64 ids in, the head's outputs out, with their names in
@@ -131,17 +129,7 @@ def read(arguments: Int8Arguments) -> EvaluatedModel:
     config = ExportConfig(source=SourceConfig(checkpoint=arguments.checkpoint), text=False)
     run_config = inference.run_all_layers(model.config)
     exported = export_source.choose(config, model.checkpoint, model.task, run_config)
-    check_kind(exported)
     return EvaluatedModel(exported, model, datasets["dev"])
-
-
-def check_kind(model: ExportedModel) -> None:
-    """Raises `UserError` if a model has no score."""
-    if model.options.kind not in KINDS:
-        raise UserError(
-            f"{model.source} has the kind {model.options.kind}, which has no score that int8 could "
-            f"keep. Use a model of {', '.join(KINDS)}."
-        )
 
 
 def read_records(source: EvaluatedModel) -> dict[str, np.ndarray]:
@@ -156,7 +144,10 @@ def run(source: EvaluatedModel, records: Arrays, path: str) -> dict[str, np.ndar
     """Returns the outputs of a graph for the records, one at a time."""
     inputs = onnx_runtime.to_inputs(source.exported, records)
     outputs = onnx_runtime.make_run_rows(path)(inputs)
-    return {name: eval_step.join_outputs([x[name] for x in outputs]) for name in outputs[0]}
+    return {
+        onnx_runtime.OWN_NAMES.get(name, name): eval_step.join_outputs([x[name] for x in outputs])
+        for name in outputs[0]
+    }
 
 
 def score(source: EvaluatedModel, outputs: Arrays) -> dict[str, float]:

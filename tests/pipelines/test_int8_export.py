@@ -1,18 +1,21 @@
 """bin/export --format=int8 writes a model whose score stays, and nothing else."""
 
+import itertools
 import os
+import re
 from pathlib import Path
 from unittest import mock
 
 import input_files
 import numpy as np
 import pytest
+import scipy
 import tensorflow as tf
 import tiny_exports
-from refusals import one_line
 from repository import ROOT
 from tiny_records import Killed
 
+import albert_tf
 from albert_tf.data_prep.task_data.task_dataset import TaskDataset
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.export import litert
@@ -201,9 +204,28 @@ def test_mistakes_are_one_line(run_program, flags, monkeypatch, changes, sentenc
     assert not os.path.exists(flags["output_dir"])
 
 
-def test_kinds_without_a_score_are_refused():
-    with one_line(r"has the kind encoder, which has no score.*classification"):
-        int8_export.check_kind(tiny_exports.source("encoder"))
+def test_embeddings_keep_the_correlation_of_their_cosines(run_program, vocabulary, tmp_path):
+    texts = itertools.pairwise(TEXTS)
+    pairs = [{"text": x, "second": y, "label": k % 5} for k, (x, y) in enumerate(texts)]
+    flags = {
+        "checkpoint": tiny_exports.write_run(tmp_path / "run", "sentence_embedding", vocabulary)
+    }
+    flags |= {"dev_file": input_files.write_rows(tmp_path / "dev.jsonl", pairs)}
+    flags |= {"second_text_column": "second", "output_dir": tmp_path / "int8", "max_loss": 100}
+    assert run_program(PROGRAM, *to_arguments(flags)) in (None, 0)
+    before, after = re.findall(
+        r"\| (?:float32|int8) \| (\S+)", (tmp_path / "int8/MODEL.md").read_text()
+    )
+    first, second = (
+        albert_tf.load(flags["checkpoint"]).embed([pair[name] for pair in pairs])
+        for name in ("text", "second")
+    )
+    cosines = (
+        (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+    )
+    expected = scipy.stats.spearmanr(cosines, [pair["label"] for pair in pairs])[0]
+    assert float(before) == pytest.approx(expected, abs=1e-3)
+    assert abs(float(after)) <= 1
 
 
 @pytest.mark.parametrize("kind", ["token_classification", "multiple_choice"])
