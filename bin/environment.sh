@@ -29,7 +29,8 @@ make_environment() {
     "$name" -m venv --clear "$folder"
   fi
   echo "Installing ${*##*/} into $folder (minutes, the first time)" >&2
-  "$folder/bin/python" -m pip install -q --disable-pip-version-check "${@/#/-r}" -e .
+  # Python compiles what it imports, a small part of it, by itself.
+  "$folder/bin/python" -m pip install -q --no-compile --disable-pip-version-check "${@/#/-r}" -e .
   mkdir -p "$folder/installed"
   cp "$@" albert_tf/environments/common.txt pyproject.toml "$folder/installed"
 }
