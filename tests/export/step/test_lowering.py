@@ -114,7 +114,7 @@ def test_the_state_is_the_real_model_and_its_moments(alone):
     assert {x.name: x.shape for x in alone.inputs[7:]} == {"iterations": (), **expected}
     total_names = [x.name for x, of in zip(alone.outputs, alone.state, strict=True) if of is None]
     assert {"masked_lm_loss", "sentence_order_correct", "gradient_norm"} <= set(total_names)
-    assert len(total_names) == 9
+    assert len(total_names) == 8
 
 
 @EIGHT
