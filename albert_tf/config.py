@@ -79,7 +79,7 @@ class AlbertConfig:
 
     @property
     def is_bert(self) -> bool:
-        """Whether this is a BERT: no shared layers, and embedding_size equals hidden_size."""
+        """Whether the model is a BERT: separate layers, and embeddings as wide as hidden states."""
         has_mapping = self.embedding_size != self.hidden_size
         return self.cross_layer_sharing == "none" and self.inner_group_num == 1 and not has_mapping
 

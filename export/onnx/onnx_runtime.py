@@ -27,7 +27,7 @@ _OUTPUTS = {
     "masked_lm_logits": "logits",
 }
 # {transformers' output: ours}, where scores need it.
-OWN_NAMES = {"sentence_embedding": "embedding"}
+OWN_NAMES = {_OUTPUTS["embedding"]: "embedding"}
 _TOLERANCE = 1e-5  # relative to the largest value of an output, or 1
 _LENGTH = 64  # of the compared sequences
 # A timing is the median of this many runs, or of fewer if they take longer than these seconds.
